@@ -1,0 +1,1 @@
+"""What the user wants: the Flow API, and the immutable graph it is compiled to."""

@@ -1,0 +1,130 @@
+"""How rows enter and leave a flow, as the engine sees it.
+
+A connector is frozen configuration (`SourceSpec`, `SinkSpec`) that a flow carries, and a reader or writer that the
+runtime opens on the node. Exactly once rests on positions: the engine commits a source's position in the same
+transaction as the rows that led to it, and a sink's position in the same transaction as the rows it has taken, so after
+a crash each goes on just behind what is committed. A position is opaque to the engine: plain data of msgpack kinds.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import pyarrow as pa
+
+Position = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows that a source has ready, and where it will stand once they are stored."""
+
+    batch: pa.RecordBatch
+    position: Position
+    due_us: int | None = None  # when a paced source should have sent the first of them; None means just now
+    refused: int = 0  # rows seen again that were stored before, and left out here
+    unparsable: int = 0  # lines that are no row and, as the user wished, are left out and counted
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to read now; ask again at this instant, or whenever it suits."""
+
+    until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The source has no more rows and never will."""
+
+
+Poll = Rows | Idle | Ended
+
+
+class SourceReader(Protocol):
+    """An opened source. Used by one thread."""
+
+    def poll(self, rows_max: int, now_us: int) -> Poll:
+        """Return up to so many rows without waiting, unless the source is `blocking`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
+@runtime_checkable
+class SourceSpec(Protocol):
+    """A source as the flow declares it."""
+
+    @property
+    def kind(self) -> str:
+        """A word for tables and pictures: `csv`, `generator`."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, if they are declared; None where only reading can tell."""
+        ...
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the source may be paused without losing anything: a file can wait, a sensor cannot."""
+        ...
+
+    @property
+    def blocking(self) -> bool:
+        """Whether `poll` may block, so that the source needs a thread of its own."""
+        ...
+
+    @property
+    def guarantee(self) -> str:
+        """What the source promises across a restart: `exactly-once`, `at-least-once` or `at-most-once`."""
+        ...
+
+    def open(self, position: Position | None) -> SourceReader:
+        """Start reading behind the position, or at the beginning."""
+        ...
+
+
+class SinkWriter(Protocol):
+    """An opened sink. Used by one thread."""
+
+    def write(self, batches: list[pa.RecordBatch]) -> Position:
+        """Put the rows where they belong, durably, and return the position reached.
+
+        After a crash the same rows may come again, to a writer opened at the position before them.
+        """
+        ...
+
+    def close(self) -> None:
+        """Finish what is open."""
+        ...
+
+
+@runtime_checkable
+class SinkSpec(Protocol):
+    """A sink as the flow declares it."""
+
+    @property
+    def kind(self) -> str:
+        """A word for tables and pictures: `csv`, `console`."""
+        ...
+
+    @property
+    def guarantee(self) -> str:
+        """What the sink promises across a restart."""
+        ...
+
+    def open(self, position: Position | None) -> SinkWriter:
+        """Go on behind the position, undoing whatever was written past it; None means a new app."""
+        ...
+
+
+def is_source(part: object) -> TypeGuard[SourceSpec]:
+    """Whether this is a source."""
+    return isinstance(part, SourceSpec)
+
+
+def is_sink(part: object) -> TypeGuard[SinkSpec]:
+    """Whether this is a sink; a source has all the attributes of one, and some more."""
+    return isinstance(part, SinkSpec) and not isinstance(part, SourceSpec)

@@ -1,0 +1,115 @@
+"""The ledger: every row that came in is somewhere, and the ledger says where.
+
+    rows_in + created + copied = rows_out + waiting + dropped (by reason) + duplicates refused
+
+`created` is what flat maps and stateful operators made beyond what they took (negative if less), `copied` what was put
+once more because a stream has several readers. The sides come from different places: counts that each turn
+commits, and the rows that really lie in the queues. So a row that is lost or doubled anywhere shows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.dataflow.graph import Graph
+from headwater.engine.store import Snapshot, entries_prefix, read_queue
+from headwater.engine.turn import Counts, read_counts
+from headwater.model.batch import entry_rows
+from headwater.model.ids import AppId, InstanceId
+from headwater.operators.base import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """What a source has offered so far."""
+
+    stored: int = 0
+    copied: int = 0
+    unread: int = 0
+    unparsable: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One app's account at one moment."""
+
+    rows_in: int
+    rows_out: int
+    waiting: int
+    created: int
+    copied: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    duplicates_refused: int = 0
+    broken: tuple[str, ...] = ()  # queues and chains whose own counts contradict one another
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every row is accounted for."""
+        came = self.rows_in + self.created + self.copied
+        went = self.rows_out + self.waiting + sum(self.dropped.values()) + self.duplicates_refused
+        return came == went and not self.broken
+
+
+def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[SourceCounts]) -> Ledger:
+    """Add up an app's ledger from one snapshot of the store."""
+    waiting, shed, broken = 0, 0, []
+    for number in range(graph.instance_count):
+        instance = InstanceId(app, number)
+        record = read_queue(snapshot, instance)
+        lying = sum(entry_rows(encoded) for _, encoded in snapshot.scan(entries_prefix(instance))) - record.head_offset
+        waiting += lying
+        shed += record.shed_rows
+        if lying != record.waiting_rows:
+            broken.append(f"queue {instance}: {lying} rows lie in it, {record.waiting_rows} should")
+    chains = _ChainSums()
+    for chain in graph.chains:
+        effects = [type(graph.operator(name)).effect for name in chain.operators]
+        for number in chain.instances:
+            instance = InstanceId(app, number)
+            counts = read_counts(snapshot, instance, len(effects))
+            chains.add(effects, counts)
+            taken = read_queue(snapshot, instance).taken_rows
+            if counts.operators[0][0] != taken:
+                broken.append(f"instance {instance}: took {taken} rows, ran {counts.operators[0][0]}")
+    rows_out = sum(read_queue(snapshot, InstanceId(app, sink.instance)).taken_rows for sink in graph.sinks)
+    unparsable = sum(source.unparsable for source in sources)
+    refused = sum(source.refused for source in sources)
+    dropped = {
+        "filtered": chains.filtered,
+        "unread": chains.unread + sum(source.unread for source in sources),
+        "dead-letter": chains.unread_dead,
+        "shed": shed,
+        "unparsable": unparsable,
+    }
+    return Ledger(
+        rows_in=sum(source.stored for source in sources) + unparsable + refused,
+        rows_out=rows_out,
+        waiting=waiting,
+        created=chains.created,
+        copied=chains.copied + sum(source.copied for source in sources),
+        dropped={reason: rows for reason, rows in dropped.items() if rows},
+        duplicates_refused=refused,
+        broken=tuple(broken),
+    )
+
+
+@dataclass(slots=True)
+class _ChainSums:
+    """The counts of all chains, sorted by what became of the rows."""
+
+    filtered: int = 0
+    created: int = 0
+    copied: int = 0
+    unread: int = 0
+    unread_dead: int = 0
+
+    def add(self, effects: Sequence[Effect], counts: Counts) -> None:
+        """Account for one instance; an operator that keeps rows but lost some leaves the ledger unbalanced."""
+        for effect, (taken, made, dead) in zip(effects, counts.operators, strict=True):
+            if effect is Effect.FILTERS:
+                self.filtered += taken - dead - made
+            elif effect is Effect.CHANGES:
+                self.created += made - (taken - dead)
+        self.copied += counts.copied
+        self.unread += counts.unread - counts.unread_dead
+        self.unread_dead += counts.unread_dead

@@ -1,0 +1,211 @@
+"""Which queue runs next, and how many of its rows.
+
+The longest queue runs first: the wait in a queue grows without bound as its operator nears saturation, so the turns
+have to go to the heaviest operator (EdgeWise, sections 4.1 and 5.1). The others are here to be compared with. A policy
+chooses from a snapshot of the ready queues; it knows nothing of workers, Spark or clocks.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import attrgetter
+from random import Random
+from typing import ClassVar, Final, Protocol
+
+from headwater.engine.queues import Queue
+from headwater.model.errors import ConfigError
+from headwater.model.ids import InstanceId
+
+PATIENCE_US: Final = 50_000  # a queue that was ready for longer may go before longer ones ...
+PATIENT_SHARE: Final = 4  # ... in every fourth choice, so that an overloaded neighbour cannot starve it
+
+
+class PolicyName(StrEnum):
+    """The policies a user can ask for."""
+
+    LONGEST_QUEUE = "longest-queue"
+    RANDOM = "random"
+    ROUND_ROBIN = "round-robin"
+    MIN_LATENCY = "min-latency"
+    MIN_MEMORY = "min-memory"
+    ONE_WORKER_PER_OPERATOR = "one-worker-per-operator"
+
+
+class Policy(Protocol):
+    """Orders the ready queues."""
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return up to `count` queues, the most urgent first."""
+        ...
+
+
+class LongestQueue:
+    """EdgeWise's own: the queue with the most waiting rows."""
+
+    def __init__(self) -> None:
+        """Begin with no choice made."""
+        self._choices = 0
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return the longest; now and then the one that waited longest, if it has waited for too long."""
+        self._choices += 1
+        if count == 1:
+            chosen = [max(ready.values(), key=attrgetter("waiting"))]
+        else:
+            chosen = heapq.nlargest(count, ready.values(), key=attrgetter("waiting"))
+        if self._choices % PATIENT_SHARE == 0 and len(ready) > count:
+            oldest = min(ready.values(), key=attrgetter("ready_since_us"))
+            if now_us - oldest.ready_since_us > PATIENCE_US and oldest not in chosen:
+                chosen = [oldest, *chosen[: count - 1]]
+        return chosen
+
+
+class RandomQueue:
+    """Any ready queue: what a worker pool gains without a scheduler (EdgeWise, section 7.2)."""
+
+    def __init__(self, rng: Random) -> None:
+        """Draw from this source of chance."""
+        self._rng = rng
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return a sample."""
+        return self._rng.sample(list(ready.values()), min(count, len(ready)))
+
+
+class RoundRobin:
+    """Every ready queue in its turn."""
+
+    def __init__(self) -> None:
+        """Begin at the first."""
+        self._last = InstanceId(-1, -1)  # type: ignore[arg-type]
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return the next ones behind the last that was chosen."""
+        ordered = sorted(ready)
+        behind = [instance for instance in ordered if instance > self._last]
+        chosen = (behind + ordered)[: min(count, len(ordered))]
+        self._last = chosen[-1]
+        return [ready[instance] for instance in chosen]
+
+
+class MinLatency:
+    """Later operators first, old rows before new ones (Carney et al.); ties go to the cheaper path to the sink."""
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return the queues nearest to their sinks."""
+        return heapq.nsmallest(count, ready.values(), key=lambda queue: (-queue.stage, _cost_to_sink(queue, find)))
+
+
+class MinMemory:
+    """Chain (Babcock et al.): the operators that free the most memory per unit of time."""
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return the queues with the steepest way down."""
+        return heapq.nlargest(count, ready.values(), key=lambda queue: steepest_descent(queue, find))
+
+
+def _cost_to_sink(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> float:
+    """Return the expected compute time of one row from here to the sinks."""
+    cost = _cost(queue)
+    behind = [found for found in map(find, queue.downstream) if found is not None and found.scheduled]
+    return cost + queue.rows_out_per_row * sum(_cost_to_sink(found, find) for found in behind) / max(1, len(behind))
+
+
+def steepest_descent(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> float:
+    """Return the slope of the lower envelope of the progress chart that starts at this operator.
+
+    A row that enters here has size 1. Behind each further operator on its way a part of it is left, after so much
+    time; the slope to the lowest point reachable is what Chain gives priority to.
+    """
+    best, size, spent = 0.0, 1.0, 0.0
+    at: Queue | None = queue
+    while at is not None:
+        spent += size * _cost(at)
+        size *= at.rows_out_per_row
+        behind = [found for found in map(find, at.downstream) if found is not None]
+        at = behind[0] if behind else None
+        if at is None or not at.scheduled:  # rows that reach a sink leave the node
+            size, at = 0.0, None
+        best = max(best, (1.0 - size) / spent)
+    return best
+
+
+def _cost(queue: Queue) -> float:
+    return max(queue.row_cost_us if queue.row_cost_us is not None else 1.0, 0.01)
+
+
+def policy_named(name: PolicyName, rng: Random) -> Policy:
+    """Return a policy by its name."""
+    match name:
+        case PolicyName.LONGEST_QUEUE | PolicyName.ONE_WORKER_PER_OPERATOR:
+            return LongestQueue()  # with a worker of its own, an operator has only one queue to choose from
+        case PolicyName.RANDOM:
+            return RandomQueue(rng)
+        case PolicyName.ROUND_ROBIN:
+            return RoundRobin()
+        case PolicyName.MIN_LATENCY:
+            return MinLatency()
+        case PolicyName.MIN_MEMORY:
+            return MinMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """How many waiting rows a turn takes (EdgeWise, section 4.2).
+
+    `adaptive` is at-most-N with an N of its own for every operator: as many rows as it computes in about `TURN_US`.
+    A fixed N is either too small at saturation, where the cost of a turn weighs on few rows, or too large for an
+    operator that takes long for a row.
+    """
+
+    rule: str = "adaptive"  # adaptive, all, half or at-most
+    rows: int = 50
+
+    ROWS_MAX: ClassVar[int] = 20_000
+    ROWS_FIRST: ClassVar[int] = 50  # until the cost of a row is known
+    TURN_US: ClassVar[int] = (
+        5_000  # twenty times what a turn costs by itself, and short beside the 100 ms of a good p99
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.rule not in ("adaptive", "all", "half", "at-most"):
+            raise ConfigError(f"consumption {self.rule!r} is unknown; use adaptive, all, half or a number of rows")
+        if self.rows < 1:
+            raise ConfigError(f"a turn cannot take at most {self.rows} rows; use 1 or more")
+
+    @classmethod
+    def parse(cls, written: str) -> "Consumption":
+        """Read `adaptive`, `all`, `half` or a number."""
+        return cls("at-most", int(written)) if written.strip().isdigit() else cls(written)
+
+    def rows_for(self, queue: Queue) -> int:
+        """Return how many rows a turn of this queue takes."""
+        match self.rule:
+            case "all":
+                wanted = queue.waiting
+            case "half":
+                wanted = -(-queue.waiting // 2)
+            case "at-most":
+                wanted = min(queue.waiting, self.rows)
+            case _:
+                wanted = min(queue.waiting, self._adapted(queue))
+        return wanted if queue.rows_limit is None else min(wanted, queue.rows_limit)
+
+    def _adapted(self, queue: Queue) -> int:
+        if queue.row_cost_us is None:
+            return self.ROWS_FIRST
+        return int(min(self.ROWS_MAX, max(1.0, self.TURN_US / max(queue.row_cost_us, 0.01))))

@@ -1,0 +1,168 @@
+"""The queues' bookkeeping: what waits where, who works on it, and how long each queue was empty.
+
+Counts of rows put and taken only grow, and come as absolute numbers from whoever changed the store. A report that
+arrives late, twice or not at all can therefore never make a queue look longer or shorter than it will soon be known
+to be: the larger number is the later one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.model.ids import InstanceId, WorkerId
+
+SMOOTHING: Final = 0.2  # weight of the newest turn in the running means of cost and output
+
+
+@dataclass(slots=True)
+class Totals:
+    """What an instance has done since the node began: sums from which rates and means are made."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    turns: int = 0
+    queue_us: int = 0
+    schedule_us: int = 0
+    compute_us: int = 0
+    busy_us: int = 0
+
+
+@dataclass(slots=True)
+class Queue:
+    """One instance as the scheduler sees it."""
+
+    instance: InstanceId
+    stage: int = 0
+    downstream: tuple[InstanceId, ...] = ()
+    scheduled: bool = True  # False for the queue of a sink, which a pump empties
+    put_rows: int = 0
+    taken_rows: int = 0
+    put_bytes: int = 0
+    gone_bytes: int = 0
+    runs_on: WorkerId | None = None
+    stopped: bool = False
+    ready_since_us: int = 0
+    row_cost_us: float | None = None  # compute time per row; None until a turn has been seen
+    rows_out_per_row: float = 1.0
+    deaths: int = 0  # workers lost on this instance since its last good turn
+    rows_limit: int | None = None  # rows per turn while a poison row is being looked for
+    empty_since_us: int | None = 0
+    empty_us: int = 0  # total time without any row waiting or running
+    totals: Totals = field(default_factory=Totals)
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait."""
+        return self.put_rows - self.taken_rows
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of entries that are not used up."""
+        return self.put_bytes - self.gone_bytes
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker could run it now."""
+        return self.scheduled and self.runs_on is None and not self.stopped and self.put_rows > self.taken_rows
+
+    def empty_total_us(self, now_us: int) -> int:
+        """Return for how long the queue has been empty, up to now."""
+        running = now_us - self.empty_since_us if self.empty_since_us is not None else 0
+        return self.empty_us + max(0, running)
+
+
+class Queues:
+    """All queues of a node."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._queues: dict[InstanceId, Queue] = {}
+        self._ready: dict[InstanceId, Queue] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._queues)
+
+    def add(self, queue: Queue, now_us: int) -> None:
+        """Begin to keep a queue."""
+        queue.empty_since_us = None if queue.waiting else now_us
+        self._queues[queue.instance] = queue
+        self._refresh(queue, now_us)
+
+    def remove(self, instance: InstanceId) -> None:
+        """Forget a queue."""
+        self._queues.pop(instance, None)
+        self._ready.pop(instance, None)
+
+    def find(self, instance: InstanceId) -> Queue | None:
+        """Return a queue, or None if its app is gone."""
+        return self._queues.get(instance)
+
+    def all(self) -> Iterable[Queue]:
+        """Return every queue."""
+        return self._queues.values()
+
+    def ready(self) -> dict[InstanceId, Queue]:
+        """Return the queues that a worker could run now."""
+        return self._ready
+
+    def bytes_held(self) -> int:
+        """Return the bytes that wait on this node."""
+        return sum(queue.bytes_held for queue in self._queues.values())
+
+    def put(self, instance: InstanceId, put_rows: int, put_bytes: int, now_us: int) -> None:
+        """Note how much was ever put."""
+        queue = self._queues.get(instance)
+        if queue is not None:
+            queue.put_rows = max(queue.put_rows, put_rows)
+            queue.put_bytes = max(queue.put_bytes, put_bytes)
+            self._refresh(queue, now_us)
+
+    def took(self, instance: InstanceId, taken_rows: int, gone_bytes: int, now_us: int) -> None:
+        """Note how much was ever taken."""
+        queue = self._queues.get(instance)
+        if queue is not None:
+            queue.taken_rows = max(queue.taken_rows, taken_rows)
+            queue.gone_bytes = max(queue.gone_bytes, gone_bytes)
+            queue.put_rows = max(queue.put_rows, queue.taken_rows)
+            self._refresh(queue, now_us)
+
+    def started(self, queue: Queue, worker: WorkerId, now_us: int) -> None:
+        """Note that a worker runs it: at most one at a time, for order."""
+        assert queue.ready, queue
+        queue.runs_on = worker
+        self._refresh(queue, now_us)
+
+    def ended(self, queue: Queue, now_us: int) -> None:
+        """Note that nobody runs it any more."""
+        queue.runs_on = None
+        self._refresh(queue, now_us)
+
+    def stop(self, instance: InstanceId, now_us: int) -> None:
+        """Let no worker run it from now on; its rows stay."""
+        queue = self._queues.get(instance)
+        if queue is not None:
+            queue.stopped = True
+            self._refresh(queue, now_us)
+
+    def _refresh(self, queue: Queue, now_us: int) -> None:
+        if not queue.ready:
+            self._ready.pop(queue.instance, None)
+        elif queue.instance not in self._ready:
+            queue.ready_since_us = now_us
+            self._ready[queue.instance] = queue
+        empty = queue.waiting == 0 and queue.runs_on is None
+        if empty and queue.empty_since_us is None:
+            queue.empty_since_us = now_us
+        elif not empty and queue.empty_since_us is not None:
+            queue.empty_us += max(0, now_us - queue.empty_since_us)
+            queue.empty_since_us = None
+
+    def check(self) -> None:
+        """Raise if the bookkeeping contradicts itself."""
+        for instance, queue in self._queues.items():
+            assert queue.instance == instance
+            assert queue.put_rows >= queue.taken_rows >= 0, queue
+            assert (instance in self._ready) == queue.ready, queue
+            assert (queue.empty_since_us is not None) == (queue.waiting == 0 and queue.runs_on is None), queue
+        assert self._ready.keys() <= self._queues.keys()

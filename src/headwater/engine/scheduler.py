@@ -1,0 +1,469 @@
+"""The scheduler: workers ask, it gives turns.
+
+EdgeWise's fixed-size pool (section 4.2) as a machine: events in, effects out, no clock, no thread, no Spark. Beyond the
+paper it packs several short queues into one turn when there are more of them than workers, asks for a spare worker when
+all are held up by operators that compute for long, and finds the row that kills its worker by halving what it gives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, assert_never
+
+from headwater.engine.policies import Consumption, PolicyName, policy_named
+from headwater.engine.queues import SMOOTHING, Queue, Queues
+from headwater.engine.turn import STORE_FULL, Assignment, Trouble, TurnReport
+from headwater.model.ids import AppId, InstanceId, WorkerId
+
+PACK_MAX: Final = 32  # queues in one turn; their commit must stay short
+PACK_US: Final = 2_000  # expected compute time of a packed turn: packing is for short queues
+STALLED_US: Final = 100_000  # a worker busy for longer does not count as one that others can wait for
+RETRY_US: Final = 500_000  # after a commit that found no room
+DEATHS_TO_DOUBT: Final = 2  # the first death may be anyone's fault
+DEATHS_TO_CONDEMN: Final = 3  # of workers that had this one row and nothing else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """How the pool is used."""
+
+    workers: int = 2
+    policy: PolicyName = PolicyName.LONGEST_QUEUE
+    consumption: Consumption = field(default_factory=Consumption)
+    spares_max: int = 6  # beyond the pool, while operators that compute for seconds hold its workers
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppAdded:
+    """An app has begun; these are its queues."""
+
+    app: AppId
+    queues: tuple[Queue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppRemoved:
+    """An app is gone."""
+
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class AppHalted:
+    """An app must not run any further; its rows stay where they are."""
+
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPut:
+    """A queue has got rows from outside a turn."""
+
+    instance: InstanceId
+    put_rows: int
+    put_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsGone:
+    """A queue has lost rows outside a turn: a sink took them, or they were shed."""
+
+    instance: InstanceId
+    taken_rows: int
+    gone_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A worker of the pool asks for its first turn."""
+
+    worker: WorkerId
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker's connection broke."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDismissed:
+    """A worker is to leave after its turn: its epoch is over."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """A worker has finished a turn and asks for the next."""
+
+    worker: WorkerId
+    reports: Sequence[TurnReport]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Some time has passed."""
+
+
+Event = (
+    AppAdded
+    | AppRemoved
+    | AppHalted
+    | RowsPut
+    | RowsGone
+    | WorkerJoined
+    | WorkerLost
+    | WorkerDismissed
+    | TurnEnded
+    | Ticked
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurn:
+    """Give this turn to this worker."""
+
+    worker: WorkerId
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Let this worker go."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Read these queues' records from the store: a worker was lost, and nobody knows whether it committed."""
+
+    instances: tuple[InstanceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HireSpare:
+    """Start one more worker: all others are held up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTrouble:
+    """A user's function raised and its flow must stop."""
+
+    app: AppId
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStoreFull:
+    """A turn found no room for its commit; it will be tried again."""
+
+    app: AppId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPassed:
+    """Sinks of this app have rows to write."""
+
+    instances: tuple[InstanceId, ...]
+
+
+Effect = RunTurn | Dismiss | Recount | HireSpare | ReportTrouble | ReportStoreFull | RowsPassed
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker as the scheduler sees it."""
+
+    number: WorkerId
+    spare: bool
+    assignments: tuple[Assignment, ...] = ()
+    since_us: int = 0
+    dismissed: bool = False
+    bound_to: InstanceId | None = None  # with one worker per operator
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a turn."""
+        return not self.assignments
+
+
+class Scheduler:
+    """Decides which queues run on which workers."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        """Begin without workers and without work."""
+        self.config = config
+        self.queues = Queues()
+        self.workers: dict[WorkerId, Worker] = {}
+        self.turns = 0
+        self._policy = policy_named(config.policy, Random(config.seed))
+        self._dedicated = config.policy is PolicyName.ONE_WORKER_PER_OPERATOR
+        self._spares_hired = 0
+        self._retry_at: dict[InstanceId, int] = {}
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        """Take note of what happened and give out turns."""
+        effects = self._note(event, now_us)
+        self._dispatch(now_us, effects)
+        return effects
+
+    def deadline(self) -> int | None:
+        """Return when `Ticked` is wanted at the latest."""
+        busy = [worker.since_us + STALLED_US for worker in self.workers.values() if not worker.idle]
+        wanted = busy if self.queues.ready() else []
+        return min([*wanted, *self._retry_at.values()], default=None)
+
+    def workers_wanted(self) -> int:
+        """Return how many workers the pool should have."""
+        if self._dedicated:
+            return max(1, sum(queue.scheduled for queue in self.queues.all()))
+        return self.config.workers
+
+    def status(self) -> dict[str, int]:
+        """Return figures for people."""
+        return {
+            "workers": len(self.workers),
+            "idle": sum(worker.idle for worker in self.workers.values()),
+            "spares": sum(worker.spare for worker in self.workers.values()),
+            "ready": len(self.queues.ready()),
+            "turns": self.turns,
+        }
+
+    def check(self) -> None:
+        """Raise if an instance runs twice, or a queue and a worker disagree."""
+        self.queues.check()
+        running = [part.instance for worker in self.workers.values() for part in worker.assignments]
+        assert len(running) == len(set(running)), "an instance runs on two workers"
+        for worker in self.workers.values():
+            for part in worker.assignments:
+                queue = self.queues.find(part.instance)
+                assert queue is None or queue.runs_on == worker.number, (queue, worker)
+        for queue in self.queues.all():
+            assert queue.runs_on is None or queue.runs_on in self.workers, queue
+
+    def _note(self, event: Event, now_us: int) -> list[Effect]:
+        match event:
+            case TurnEnded(worker, reports):
+                return self._ended(worker, reports, now_us)
+            case RowsPut(instance, put_rows, put_bytes):
+                self.queues.put(instance, put_rows, put_bytes, now_us)
+                return []
+            case RowsGone(instance, taken_rows, gone_bytes):
+                self.queues.took(instance, taken_rows, gone_bytes, now_us)
+                return []
+            case WorkerJoined(worker, spare):
+                return self._joined(worker, spare)
+            case WorkerLost(worker):
+                return self._lost(worker, now_us)
+            case WorkerDismissed(worker):
+                return self._dismissed(worker)
+            case AppAdded(_, queues):
+                for queue in queues:
+                    self.queues.add(queue, now_us)
+                return []
+            case AppRemoved(app):
+                for instance in [queue.instance for queue in self.queues.all() if queue.instance.app == app]:
+                    self.queues.remove(instance)
+                return []
+            case AppHalted(app):
+                self._halt(app, now_us)
+                return []
+            case Ticked():
+                return self._ticked(now_us)
+        assert_never(event)
+
+    def _joined(self, number: WorkerId, spare: bool) -> list[Effect]:
+        assert number not in self.workers, number
+        self.workers[number] = Worker(number, spare)
+        if spare:
+            self._spares_hired = max(0, self._spares_hired - 1)
+        return []
+
+    def _dismissed(self, number: WorkerId) -> list[Effect]:
+        worker = self.workers.get(number)
+        if worker is None:
+            return []
+        worker.dismissed = True
+        return self._leave(worker) if worker.idle else []
+
+    def _leave(self, worker: Worker) -> list[Effect]:
+        del self.workers[worker.number]
+        return [Dismiss(worker.number)]
+
+    def _ended(self, number: WorkerId, reports: Sequence[TurnReport], now_us: int) -> list[Effect]:
+        worker = self.workers.get(number)
+        effects: list[Effect] = []
+        if worker is not None:
+            self.turns += 1
+            self._release(worker, now_us)
+        sinks: list[InstanceId] = []
+        for report in reports:
+            effects += self._apply(report, sinks, now_us)
+        if sinks:
+            effects.append(RowsPassed(tuple(sinks)))
+        if worker is not None and (worker.dismissed or (worker.spare and self._at_ease(now_us))):
+            effects += self._leave(worker)
+        return effects
+
+    def _release(self, worker: Worker, now_us: int) -> None:
+        for part in worker.assignments:
+            queue = self.queues.find(part.instance)
+            if queue is not None and queue.runs_on == worker.number:
+                self.queues.ended(queue, now_us)
+        worker.assignments = ()
+        worker.since_us = now_us
+
+    def _apply(self, report: TurnReport, sinks: list[InstanceId], now_us: int) -> list[Effect]:
+        app = AppId(report.app)
+        instance = InstanceId(app, report.instance)
+        queue = self.queues.find(instance)
+        if queue is None:
+            return []
+        self.queues.took(instance, report.taken_rows, report.gone_bytes, now_us)
+        for filled in report.filled:
+            target = InstanceId(app, filled.instance)
+            self.queues.put(target, filled.put_rows, filled.put_bytes, now_us)
+            below = self.queues.find(target)
+            if below is not None and not below.scheduled:
+                sinks.append(target)
+        if report.rows:
+            _learn(queue, report)
+        if report.trouble is not None:
+            self._halt(app, now_us)
+            return [ReportTrouble(app, report.trouble)]
+        if report.note.startswith(STORE_FULL):
+            self._retry_at[instance] = now_us + RETRY_US
+            self.queues.stop(instance, now_us)
+            return [ReportStoreFull(app, report.note)]
+        return []
+
+    def _lost(self, number: WorkerId, now_us: int) -> list[Effect]:
+        worker = self.workers.pop(number, None)
+        if worker is None:
+            return []
+        instances = tuple(part.instance for part in worker.assignments)
+        for part in worker.assignments:
+            queue = self.queues.find(part.instance)
+            if queue is not None:
+                _doubt(queue, part)
+        self._release(worker, now_us)
+        return [Recount(instances)] if instances else []
+
+    def _halt(self, app: AppId, now_us: int) -> None:
+        for queue in list(self.queues.all()):
+            if queue.instance.app == app and queue.scheduled:
+                self._retry_at.pop(queue.instance, None)
+                self.queues.stop(queue.instance, now_us)
+
+    def _ticked(self, now_us: int) -> list[Effect]:
+        for instance in [one for one, at in self._retry_at.items() if at <= now_us]:
+            del self._retry_at[instance]
+            queue = self.queues.find(instance)
+            if queue is not None:
+                queue.stopped = False
+                self.queues.ended(queue, now_us)
+        if self._dedicated or not self.queues.ready() or not self.workers:
+            return []
+        held_up = all(not worker.idle and now_us - worker.since_us > STALLED_US for worker in self.workers.values())
+        spares = sum(worker.spare for worker in self.workers.values()) + self._spares_hired
+        if held_up and self._spares_hired == 0 and spares < self.config.spares_max:
+            self._spares_hired += 1
+            return [HireSpare()]
+        return []
+
+    def _at_ease(self, now_us: int) -> bool:
+        """Whether enough ordinary workers are free of long turns for a spare to go."""
+        own = [worker for worker in self.workers.values() if not worker.spare]
+        return any(worker.idle or now_us - worker.since_us < STALLED_US for worker in own)
+
+    def _dispatch(self, now_us: int, effects: list[Effect]) -> None:
+        ready = self.queues.ready()
+        if not ready:
+            return
+        idle = [worker for worker in self.workers.values() if worker.idle and not worker.dismissed]
+        for worker in idle:
+            chosen = self._choose(worker, now_us) if ready else []
+            if chosen:
+                effects.append(self._give(worker, chosen, now_us))
+
+    def _choose(self, worker: Worker, now_us: int) -> Sequence[Queue]:
+        ready = self.queues.ready()
+        if self._dedicated:
+            return self._own_queue(worker)
+        crowd = max(1, sum(not one.spare for one in self.workers.values()))
+        share = min(PACK_MAX, -(-len(ready) // crowd))
+        return _pack(self._policy.choose(ready, share, self.queues.find, now_us), self.config.consumption)
+
+    def _own_queue(self, worker: Worker) -> Sequence[Queue]:
+        bound = {one.bound_to for one in self.workers.values()}
+        if worker.bound_to is None or self.queues.find(worker.bound_to) is None:
+            free = sorted(one.instance for one in self.queues.all() if one.scheduled and one.instance not in bound)
+            worker.bound_to = free[0] if free else None
+        queue = self.queues.ready().get(worker.bound_to) if worker.bound_to is not None else None
+        return [queue] if queue is not None else []
+
+    def _give(self, worker: Worker, chosen: Sequence[Queue], now_us: int) -> Effect:
+        parts = []
+        for queue in chosen:
+            rows = self.config.consumption.rows_for(queue)
+            parts.append(Assignment(queue.instance, rows, _verdict(queue)))
+            self.queues.started(queue, worker.number, now_us)
+        worker.assignments = tuple(parts)
+        worker.since_us = now_us
+        return RunTurn(worker.number, worker.assignments)
+
+
+def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
+    """Keep the first, and as many of the others as stay short together."""
+    if len(chosen) == 1 or chosen[0].deaths:
+        return chosen[:1]
+    packed: list[Queue] = []
+    expected_us = 0.0
+    for queue in chosen:
+        cost = consumption.rows_for(queue) * queue.row_cost_us if queue.row_cost_us is not None else PACK_US / 2
+        if packed and (expected_us + cost > PACK_US or queue.deaths):
+            break
+        packed.append(queue)
+        expected_us += cost
+    return packed
+
+
+def _learn(queue: Queue, report: TurnReport) -> None:
+    """Keep running means of what a row costs and yields, and forget a doubt that a good turn has answered."""
+    cost = report.turn_us / report.rows
+    queue.row_cost_us = (
+        cost if queue.row_cost_us is None else queue.row_cost_us + SMOOTHING * (cost - queue.row_cost_us)
+    )
+    queue.rows_out_per_row += SMOOTHING * (report.made_rows / report.rows - queue.rows_out_per_row)
+    queue.deaths = 0
+    if queue.rows_limit is not None:
+        queue.rows_limit = queue.rows_limit * 2 if queue.rows_limit < Consumption.ROWS_MAX else None
+    totals = queue.totals
+    totals.rows_in += report.rows
+    totals.rows_out += report.made_rows
+    totals.turns += 1
+    totals.queue_us += report.queue_us
+    totals.schedule_us += report.schedule_us
+    totals.compute_us += report.compute_us
+    totals.busy_us += report.turn_us
+
+
+def _doubt(queue: Queue, part: Assignment) -> None:
+    """A worker died on these rows: from the second time on give it half of them, so that the culprit is found."""
+    alone_before = queue.rows_limit == 1
+    queue.deaths += 1
+    if queue.deaths >= DEATHS_TO_DOUBT and not alone_before:
+        queue.rows_limit = max(1, part.rows_max // 2)
+        queue.deaths = DEATHS_TO_DOUBT - 1 if queue.rows_limit > 1 else 0
+
+
+def _verdict(queue: Queue) -> str:
+    if queue.rows_limit == 1 and queue.deaths >= DEATHS_TO_CONDEMN:
+        return f"the worker process died {queue.deaths} times in a row on this row alone"
+    return ""

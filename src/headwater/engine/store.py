@@ -1,0 +1,193 @@
+"""The store as the engine sees it: an ordered map of bytes with snapshots and transactions, and its keys.
+
+All of a node's durable truth lies in one such map: queues, keyed state, positions of sources and sinks, counts. The
+runtime gives it to us as LMDB; anything that keeps keys in order and commits all or nothing will do.
+
+Keys begin with a letter that says what lies there, then the app's number, so that an app is a few contiguous ranges
+and can be removed as such.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final, Protocol
+
+from headwater.model.errors import StoreError
+from headwater.model.ids import AppId, InstanceId
+from headwater.model.keys import group_of
+
+FORMAT: Final = 1  # raised when the meaning of any key or record changes; another format is refused, not guessed at
+
+
+class Snapshot(Protocol):
+    """A consistent view of the store."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        ...
+
+    def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with this prefix and their values in order, from `start` on if given."""
+        ...
+
+
+class Transaction(Snapshot, Protocol):
+    """A view with changes that become true together, or not at all."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key."""
+        ...
+
+    def delete(self, key: bytes) -> bool:
+        """Remove a key; False if it was not there."""
+        ...
+
+
+class Store(Protocol):
+    """Where transactions come from."""
+
+    def read(self) -> AbstractContextManager[Snapshot]:
+        """Open a snapshot."""
+        ...
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction: committed at the end of the block, dropped if the block raises."""
+        ...
+
+
+_APP: Final = struct.Struct(">cI")
+_INSTANCE: Final = struct.Struct(">cII")
+_ENTRY: Final = struct.Struct(">cIIQ")
+_STATE: Final = struct.Struct(">cIIH")
+_KEY_BYTES_MAX: Final = 440  # LMDB takes keys of 511 bytes; longer ones are kept by their hash
+
+FORMAT_KEY: Final = b"!format"
+TERM_KEY: Final = b"!term"
+
+
+def app_record_key(name: str) -> bytes:
+    """Where the app of this name is registered."""
+    return b"A" + name.encode()
+
+
+def queue_key(instance: InstanceId) -> bytes:
+    """Where the record of a queue lies."""
+    return _INSTANCE.pack(b"M", instance.app, instance.number)
+
+
+def entries_prefix(instance: InstanceId) -> bytes:
+    """Where the entries of a queue lie."""
+    return _INSTANCE.pack(b"Q", instance.app, instance.number)
+
+
+def entry_key(instance: InstanceId, sequence: int) -> bytes:
+    """Where one entry of a queue lies."""
+    return _ENTRY.pack(b"Q", instance.app, instance.number, sequence)
+
+
+def entry_sequence(key: bytes) -> int:
+    """Return the number of the entry that lies at this key."""
+    return int(_ENTRY.unpack(key)[3])
+
+
+def counts_key(instance: InstanceId) -> bytes:
+    """Where the row counts of an instance lie."""
+    return _INSTANCE.pack(b"C", instance.app, instance.number)
+
+
+def position_key(app: AppId, number: int) -> bytes:
+    """Where the position of a source or sink lies, by its place among the declarations."""
+    return _INSTANCE.pack(b"P", app, number)
+
+
+def code_key(app: AppId, chain: int) -> bytes:
+    """Where the code of a chain lies."""
+    return _INSTANCE.pack(b"G", app, chain)
+
+
+def schema_key(identity: int) -> bytes:
+    """Where a schema lies; schemas are shared by all apps."""
+    return b"D" + identity.to_bytes(8, "big")
+
+
+def state_prefix(app: AppId, operator: int) -> bytes:
+    """Where the keyed state of an operator lies."""
+    return _INSTANCE.pack(b"S", app, operator)
+
+
+def state_key(app: AppId, operator: int, key: bytes) -> bytes:
+    """Where the state of one key lies: ordered by group, so that what an instance owns is contiguous."""
+    kept = key if len(key) <= _KEY_BYTES_MAX else b"\xc1" + blake2b(key, digest_size=32).digest()
+    return _STATE.pack(b"S", app, operator, group_of(key)) + kept
+
+
+def app_prefixes(app: AppId) -> tuple[bytes, ...]:
+    """Every range in which something of an app may lie."""
+    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S"))
+
+
+_QUEUE: Final = struct.Struct("<9q")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """How far a queue was filled and emptied. Counts only ever grow, so a later record can always be told."""
+
+    next_sequence: int = 0
+    put_rows: int = 0
+    put_bytes: int = 0
+    head_sequence: int = 0
+    head_offset: int = 0  # rows of the head entry that are taken already
+    taken_rows: int = 0
+    gone_bytes: int = 0
+    shed_rows: int = 0
+    last_end_us: int = 0  # when the last turn ended; what arrived before waited in the queue, not at its head
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that are in the queue."""
+        return self.put_rows - self.taken_rows - self.shed_rows
+
+    def pack(self) -> bytes:
+        """Return the record's bytes."""
+        return _QUEUE.pack(
+            self.next_sequence,
+            self.put_rows,
+            self.put_bytes,
+            self.head_sequence,
+            self.head_offset,
+            self.taken_rows,
+            self.gone_bytes,
+            self.shed_rows,
+            self.last_end_us,
+        )
+
+
+def read_queue(snapshot: Snapshot, instance: InstanceId) -> QueueRecord:
+    """Return the record of a queue; one never used is empty."""
+    packed = snapshot.get(queue_key(instance))
+    if packed is None:
+        return QueueRecord()
+    try:
+        return QueueRecord(*_QUEUE.unpack(packed))
+    except struct.error as damage:
+        raise StoreError(f"the record of queue {instance} is damaged: {damage}") from damage
+
+
+def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, bytes]]) -> QueueRecord:
+    """Put entries (rows, bytes) at the end of a queue and return its new record."""
+    record = read_queue(txn, instance)
+    sequence = record.next_sequence
+    for _, encoded in entries:
+        txn.put(entry_key(instance, sequence), encoded)
+        sequence += 1
+    record = replace(
+        record,
+        next_sequence=sequence,
+        put_rows=record.put_rows + sum(rows for rows, _ in entries),
+        put_bytes=record.put_bytes + sum(len(encoded) for _, encoded in entries),
+    )
+    txn.put(queue_key(instance), record.pack())
+    return record

@@ -1,0 +1,116 @@
+"""A batch as it lies in a queue: a small header and the Arrow record batch message.
+
+The schema is not part of every batch: it would be larger than a batch of few rows. The header names it by a hash, and
+the store keeps each schema once. Stamps are the rows of the latency sample: when such rows entered, and how many of
+them are in this batch. A stamp follows its rows by way of the batches they are part of.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.model.errors import StoreError
+
+STAMPS_MAX: Final = 32  # a batch that gathered more keeps every second, third ... of them, so the sample stays even
+
+_HEADER: Final = struct.Struct("<QqIHH")  # schema id, enqueued_us, rows, stamps, reserved
+_STAMP: Final = struct.Struct("<qI")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """So many sampled rows entered the flow at this instant."""
+
+    born_us: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One batch of a queue, not yet decoded."""
+
+    schema_id: int
+    enqueued_us: int
+    rows: int
+    stamps: tuple[Stamp, ...]
+    payload: bytes | memoryview
+
+
+def schema_id(schema: pa.Schema) -> int:
+    """Return the 64-bit name of a schema; equal schemas have equal names on every machine."""
+    return int.from_bytes(blake2b(schema.serialize().to_pybytes(), digest_size=8).digest(), "little")
+
+
+def encode_entry(
+    identity: int, enqueued_us: int, rows: int, stamps: Sequence[Stamp], payload: bytes | memoryview
+) -> bytes:
+    """Return the bytes of a queue entry."""
+    head = _HEADER.pack(identity, enqueued_us, rows, len(stamps), 0)
+    marks = b"".join(_STAMP.pack(stamp.born_us, stamp.rows) for stamp in stamps)
+    return b"".join((head, marks, payload))
+
+
+def decode_entry(encoded: bytes) -> Entry:
+    """Read a queue entry; bytes that are none are a damaged store."""
+    try:
+        identity, enqueued_us, rows, count, _ = _HEADER.unpack_from(encoded, 0)
+        at = _HEADER.size
+        stamps = tuple(Stamp(*_STAMP.unpack_from(encoded, at + index * _STAMP.size)) for index in range(count))
+    except struct.error as damage:
+        raise StoreError(f"a queue entry of {len(encoded)} bytes is damaged: {damage}") from damage
+    return Entry(identity, enqueued_us, rows, stamps, memoryview(encoded)[at + count * _STAMP.size :])
+
+
+def entry_rows(encoded: bytes | memoryview) -> int:
+    """Return how many rows an entry holds, without decoding the rest."""
+    return int(_HEADER.unpack_from(encoded, 0)[2])
+
+
+def encode_batch(batch: pa.RecordBatch) -> bytes:
+    """Return the batch without its schema; dictionary columns travel as a small stream of their own."""
+    if _has_dictionary(batch.schema):
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        return stream.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return batch.serialize().to_pybytes()  # type: ignore[no-any-return]
+
+
+def decode_batch(payload: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
+    """Read a batch back; its buffers point into `payload`, which they keep alive."""
+    buffer = pa.py_buffer(payload)
+    if _has_dictionary(schema):
+        with pa.ipc.open_stream(buffer) as reader:
+            return reader.read_next_batch()
+    return pa.ipc.read_record_batch(buffer, schema)
+
+
+def _has_dictionary(schema: pa.Schema) -> bool:
+    return any(_mentions_dictionary(field.type) for field in schema)
+
+
+def _mentions_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_mentions_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def merge_stamps(groups: Iterable[Sequence[Stamp]]) -> tuple[Stamp, ...]:
+    """Join the stamps of batches that are taken together, equal instants added up, at most `STAMPS_MAX`."""
+    rows_at: dict[int, int] = {}
+    for stamps in groups:
+        for stamp in stamps:
+            rows_at[stamp.born_us] = rows_at.get(stamp.born_us, 0) + stamp.rows
+    every = -(-len(rows_at) // STAMPS_MAX) or 1
+    return tuple(Stamp(born, rows_at[born]) for born in sorted(rows_at)[::every])
+
+
+def share_stamps(stamps: Sequence[Stamp], rows: int, of_rows: int) -> tuple[Stamp, ...]:
+    """Return the stamps for a part of a batch: each in proportion, rounded up so that a sample never vanishes."""
+    if rows == of_rows:
+        return tuple(stamps)
+    return tuple(Stamp(stamp.born_us, -(-stamp.rows * rows // of_rows)) for stamp in stamps)

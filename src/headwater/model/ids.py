@@ -1,0 +1,40 @@
+"""Names and numbers of things.
+
+People see names; the store and the wire use small numbers, because an instance's number stands in every key of its
+queue and its state.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from headwater.model.errors import FlowError
+
+AppId = NewType("AppId", int)
+WorkerId = NewType("WorkerId", int)
+
+NAME_CHARS_MAX: Final = 100  # a name stands in store keys, file names and metric labels
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceId:
+    """One instance of a chain, or the queue of a sink: the unit of queueing and scheduling."""
+
+    app: AppId
+    number: int
+
+    def __str__(self) -> str:
+        """Return the short form used in logs."""
+        return f"{self.app}/{self.number}"
+
+
+def checked_name(what: str, name: str) -> str:
+    """Return the name, or say why it cannot be one."""
+    if len(name) > NAME_CHARS_MAX:
+        raise FlowError(
+            f"the {what} name {name[:20]!r}... has {len(name)} characters; at most {NAME_CHARS_MAX} are allowed"
+        )
+    if _NAME.fullmatch(name) is None:
+        raise FlowError(f"{name!r} cannot be a {what} name: use letters, digits, '_', '-' and '.'")
+    return name

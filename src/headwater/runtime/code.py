@@ -1,0 +1,125 @@
+"""Users' code on its way to the workers: pickled once when an app is deployed, kept in the store, read once per worker.
+
+It comes from the flow that this node was given on its own machine, never from a peer.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import cloudpickle
+import msgspec
+
+from headwater.dataflow.graph import Chain, Graph, Route
+from headwater.engine.store import Snapshot, code_key
+from headwater.engine.turn import ChainPlan, Outlet
+from headwater.model.errors import EngineError, FlowError, StoreError
+from headwater.model.ids import AppId
+from headwater.operators.chain import OpenChain
+
+_KNOWN_MAX: Final = 2_000  # chains of apps long gone; forgetting all of them costs one reading each
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """Pickled code, and where the modules it imports are found."""
+
+    paths: list[str]
+    pickled: bytes
+
+
+def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
+    """Lay out what a worker needs to run a chain."""
+    last = graph.operator(chain.operators[-1])
+    numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
+    errors = {
+        index: outlets
+        for index, name in enumerate(chain.operators)
+        if (outlets := _outlets(graph, [route for route in graph.routes_from(name) if route.port == "errors"]))
+    }
+    tail = list(graph.routes_from(chain.operators[-1]))
+    return ChainPlan(
+        app=app,
+        flow=graph.name,
+        operators=graph.named_operators(chain),
+        numbers=tuple(numbers[name] for name in chain.operators),
+        outlets=tuple(_outlets(graph, [route for route in tail if route.port == port]) for port in last.ports),
+        errors=errors,
+        first_instance=chain.first_instance,
+    )
+
+
+def _outlets(graph: Graph, routes: Sequence[Route]) -> tuple[Outlet, ...]:
+    return tuple(Outlet(route.spread, route.key, tuple(graph.targets(route.target))) for route in routes)
+
+
+def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:
+    """Return where the rows of a source go."""
+    return _outlets(graph, list(graph.routes_from(source)))
+
+
+def pack_plan(plan: ChainPlan) -> bytes:
+    """Pickle a plan; functions of the user's own modules go along by value, so that no worker needs the file."""
+    own = [module for module in list(sys.modules.values()) if _is_users(module)]
+    for module in own:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled = cloudpickle.dumps(plan)
+    except Exception as failure:  # pickling calls into whatever a function refers to
+        names = ", ".join(named.name for named in plan.operators)
+        raise FlowError(
+            f"flow {plan.flow!r}: the code of {names} cannot be sent to workers ({type(failure).__name__}: {failure}); "
+            "create files, locks and connections inside the function instead of outside"
+        ) from failure
+    finally:
+        for module in own:
+            cloudpickle.unregister_pickle_by_value(module)
+    return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
+
+
+_NOT_USERS: Final = tuple(
+    str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, Path(__file__).parents[1])
+)
+
+
+def _is_users(module: ModuleType) -> bool:
+    """Whether a module is the user's own: not the standard library, not installed, not ours."""
+    place = getattr(module, "__file__", None)
+    if module.__name__ == "__main__" or not isinstance(place, str):
+        return False
+    return not str(Path(place).resolve()).startswith(_NOT_USERS)
+
+
+class CodeShelf:
+    """The chains this process has opened, so that code is read and opened once and not per turn."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._open: dict[tuple[bytes, AppId, int], tuple[ChainPlan, OpenChain]] = {}
+
+    def find(self, snapshot: Snapshot, term: bytes, app: AppId, chain: int) -> tuple[ChainPlan, OpenChain]:
+        """Return a chain, opened."""
+        known = self._open.get((term, app, chain))
+        if known is None:
+            if len(self._open) >= _KNOWN_MAX:
+                self._open.clear()
+            packed = snapshot.get(code_key(app, chain))
+            if packed is None:
+                raise StoreError(f"the store lacks the code of chain {chain} of app {app}")
+            known = self._open[term, app, chain] = _load(packed)
+        return known
+
+
+def _load(packed: bytes) -> tuple[ChainPlan, OpenChain]:
+    code = msgspec.msgpack.decode(packed, type=_Packed)
+    sys.path.extend(path for path in code.paths if path not in sys.path)
+    importlib.invalidate_caches()
+    try:
+        plan: ChainPlan = cloudpickle.loads(code.pickled)
+        return plan, plan.open()
+    except Exception as failure:  # unpickling imports the user's modules, which may raise anything
+        raise EngineError(
+            f"the flow's code cannot be loaded in a worker: {type(failure).__name__}: {failure}"
+        ) from failure

@@ -1,0 +1,300 @@
+"""The scheduler in the real world: worker connections in, turns out, on one event loop thread.
+
+It owns the `Scheduler` and nobody else touches it: everything that happens is an event handed to this thread. Pumps and
+the console hand theirs in with `post`.
+"""
+
+import asyncio
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, assert_never
+
+import uvloop
+
+from headwater.engine.scheduler import (
+    Dismiss,
+    Effect,
+    Event,
+    HireSpare,
+    Recount,
+    ReportStoreFull,
+    ReportTrouble,
+    RowsGone,
+    RowsPassed,
+    RowsPut,
+    RunTurn,
+    Scheduler,
+    Ticked,
+    TurnEnded,
+    WorkerDismissed,
+    WorkerJoined,
+    WorkerLost,
+)
+from headwater.engine.store import read_queue
+from headwater.engine.turn import Trouble
+from headwater.model.ids import AppId, InstanceId, WorkerId
+from headwater.runtime.pool import Pool
+from headwater.runtime.store import LmdbStore
+from headwater.runtime.wire import (
+    HEARTBEAT_S,
+    BrokenFrame,
+    Done,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Part,
+    Turn,
+    cut_frames,
+    frame,
+    from_worker,
+)
+from headwater.runtime.worker import now_us
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.025  # how soon a stall or an ended app is noticed
+
+
+class Connection(asyncio.Protocol):
+    """The node's end of one worker's connection."""
+
+    def __init__(self, dispatcher: "Dispatcher", number: WorkerId) -> None:
+        """Belong to a worker that has not said hello yet."""
+        self._dispatcher = dispatcher
+        self.number = number
+        self.hello: Hello | None = None
+        self.transport: Any = None
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Cut what came into messages and hand them on."""
+        self._buffer += data
+        try:
+            for encoded in cut_frames(self._buffer):
+                self._dispatcher.heard(self, from_worker.decode(encoded))
+        except (BrokenFrame, ValueError) as damage:  # msgspec's errors are ValueErrors
+            log.error("worker %s sent what is no message, and is dropped: %s", self.number, damage)
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that the worker is gone."""
+        self._dispatcher.hung_up(self)
+
+    def send(self, message: Turn | Heartbeat | Goodbye) -> None:
+        """Send a message."""
+        self.transport.write(frame(message))
+
+
+class Dispatcher:
+    """Runs the scheduler."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        store: LmdbStore,
+        term: bytes,
+        *,
+        on_sink_rows: Callable[[Sequence[InstanceId]], None],
+        on_trouble: Callable[[AppId, Trouble], None],
+        on_store_full: Callable[[str], None],
+        on_turns: Callable[[], None],
+    ) -> None:
+        """Wire the scheduler's effects to those who carry them out."""
+        self.scheduler = scheduler
+        self.epoch = 0
+        self.workers_lost = 0
+        self.chain_of: dict[InstanceId, int] = {}
+        self._store, self._term = store, term
+        self._on_sink_rows, self._on_trouble = on_sink_rows, on_trouble
+        self._on_store_full, self._on_turns = on_store_full, on_turns
+        self._connections: dict[WorkerId, Connection] = {}
+        self._next_worker = 0
+        self._pool: Pool | None = None
+        self._posted: deque[Event] = deque()
+        self._post_pending = False
+        self._joined = threading.Condition()
+        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._server: asyncio.Server | None = None
+        self._closing = False
+
+    def start(self, address: str) -> None:
+        """Listen for workers."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(address), self._loop).result()
+
+    def use(self, pool: Pool) -> None:
+        """Hire from this pool."""
+        self._pool = pool
+
+    def post(self, events: Sequence[Event]) -> None:
+        """Hand in events, from any thread."""
+        self._posted.extend(events)
+        if not self._post_pending:
+            self._post_pending = True
+            self._call(self._take_posted)
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """Run something on the scheduler's thread and return its answer."""
+        if threading.current_thread() is self._thread:
+            return question()
+        return asyncio.run_coroutine_threadsafe(_as_coroutine(question), self._loop).result()
+
+    def begin_epoch(self, count: int) -> None:
+        """Hire the workers of the next epoch; the old ones leave when the new ones are there."""
+        assert self._pool is not None
+        self.epoch += 1
+        self._pool.hire(count, self.epoch)
+
+    def wait_for_workers(self, count: int, timeout_s: float) -> bool:
+        """Wait until so many workers of the current epoch have joined."""
+        with self._joined:
+            return self._joined.wait_for(lambda: self._count_of_epoch() >= count, timeout_s)
+
+    def drop_workers(self) -> None:
+        """Close all connections: the pool behind them is lost."""
+        self.ask(lambda: [connection.transport.abort() for connection in list(self._connections.values())])
+
+    def worker_pids(self) -> list[int]:
+        """Return the processes of the workers."""
+        pids: list[int] = self.ask(
+            lambda: [one.hello.pid for one in self._connections.values() if one.hello is not None]
+        )
+        return pids
+
+    def stop(self) -> None:
+        """Say goodbye to all workers and end the thread."""
+        self._closing = True
+        self._call(self._close)
+        self._thread.join(timeout=10)
+
+    def heard(self, connection: Connection, message: Hello | Done) -> None:
+        """Act on a worker's message."""
+        match message:
+            case Done(reports):
+                self.handle(TurnEnded(connection.number, reports))
+                self._on_turns()
+            case Hello(_, epoch, spare):
+                connection.hello = message
+                self._connections[connection.number] = connection
+                self.handle(WorkerJoined(connection.number, spare))
+                if epoch < self.epoch and not spare:
+                    self.handle(WorkerDismissed(connection.number))
+                self._retire_old_epoch()
+
+    def hung_up(self, connection: Connection) -> None:
+        """Act on a connection that is gone."""
+        known = self._connections.pop(connection.number, None)
+        if known is not None and connection.number in self.scheduler.workers:
+            self.workers_lost += 1
+            self.handle(WorkerLost(connection.number))
+            self._store.forget_dead_readers()
+
+    def handle(self, event: Event) -> None:
+        """Give the scheduler an event and carry out what it wants."""
+        for effect in self.scheduler.handle(event, now_us()):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case RunTurn(worker, assignments):
+                parts = [
+                    Part(one.instance.app, one.instance.number, self.chain_of[one.instance], one.rows_max, one.condemn)
+                    for one in assignments
+                ]
+                self._connections[worker].send(Turn(self._term, parts))
+            case RowsPassed(instances):
+                self._on_sink_rows(instances)
+            case Dismiss(worker):
+                self._connections[worker].send(Goodbye())
+            case Recount(instances):
+                self._recount(instances)
+            case HireSpare():
+                assert self._pool is not None
+                self._loop.run_in_executor(None, functools.partial(self._pool.hire, 1, self.epoch, spare=True))
+            case ReportTrouble(app, trouble):
+                self._on_trouble(app, trouble)
+            case ReportStoreFull(_, message):
+                self._on_store_full(message)
+            case _:
+                assert_never(effect)
+
+    def _recount(self, instances: Sequence[InstanceId]) -> None:
+        """Read what the store says of the apps whose turn was lost; the sinks may have got rows too."""
+        apps = {instance.app for instance in instances}
+        queues = [queue for queue in self.scheduler.queues.all() if queue.instance.app in apps]
+        with self._store.read() as snapshot:
+            records = [(queue, read_queue(snapshot, queue.instance)) for queue in queues]
+        for queue, record in records:
+            self.handle(RowsPut(queue.instance, record.put_rows, record.put_bytes))
+            self.handle(RowsGone(queue.instance, record.taken_rows + record.shed_rows, record.gone_bytes))
+        self._on_sink_rows([queue.instance for queue, _ in records if not queue.scheduled])
+        self._on_turns()
+
+    def _retire_old_epoch(self) -> None:
+        with self._joined:
+            self._joined.notify_all()
+        if self._count_of_epoch() >= self.scheduler.workers_wanted():
+            for connection in list(self._connections.values()):
+                hello = connection.hello
+                if hello is not None and not hello.spare and hello.epoch < self.epoch:
+                    self.handle(WorkerDismissed(connection.number))
+
+    def _count_of_epoch(self) -> int:
+        hellos = [one.hello for one in list(self._connections.values())]
+        return sum(hello is not None and hello.epoch == self.epoch and not hello.spare for hello in hellos)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_later(TICK_S, self._tick)
+        self._loop.call_later(HEARTBEAT_S, self._beat)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _listen(self, address: str) -> None:
+        self._server = await self._loop.create_unix_server(self._accept, address)
+
+    def _accept(self) -> Connection:
+        self._next_worker += 1
+        return Connection(self, WorkerId(self._next_worker))
+
+    def _take_posted(self) -> None:
+        self._post_pending = False
+        while self._posted:
+            self.handle(self._posted.popleft())
+
+    def _tick(self) -> None:
+        deadline = self.scheduler.deadline()
+        if deadline is not None and deadline <= now_us():
+            self.handle(Ticked())
+        self._loop.call_later(TICK_S, self._tick)
+
+    def _beat(self) -> None:
+        for connection in self._connections.values():
+            connection.send(Heartbeat())
+        self._loop.call_later(HEARTBEAT_S, self._beat)
+
+    def _close(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.send(Goodbye())
+            connection.transport.close()
+        if self._server is not None:
+            self._server.close()
+        self._loop.call_later(0.05, self._loop.stop)  # lets the goodbyes leave
+
+    def _call(self, function: Callable[[], object]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+
+async def _as_coroutine(question: Callable[[], Any]) -> Any:
+    return question()

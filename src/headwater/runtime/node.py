@@ -1,0 +1,455 @@
+"""One node on this machine: store, scheduler, pool and pumps put together, with apps that come and go.
+
+    with Node(NodeConfig()) as node:
+        app = node.deploy(flow)
+        node.wait(app)
+
+The store is the truth. Everything here can be lost at any moment; a node started on the same store goes on from there.
+"""
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import msgspec
+
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.stream import Flow
+from headwater.engine.ledger import Ledger, read_ledger
+from headwater.engine.pressure import Pressure
+from headwater.engine.queues import Queue
+from headwater.engine.scheduler import AppAdded, AppHalted, AppRemoved, Event, Scheduler
+from headwater.engine.store import app_prefixes, app_record_key, code_key, read_queue
+from headwater.engine.turn import Trouble
+from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
+from headwater.model.ids import AppId, InstanceId
+from headwater.runtime.code import pack_plan, plan_chain, source_outlets
+from headwater.runtime.config import NodeConfig, cores_here
+from headwater.runtime.dispatcher import Dispatcher
+from headwater.runtime.pool import Pool, SparkPool, ThreadPool
+from headwater.runtime.positions import read_record
+from headwater.runtime.sinks import SinkPump, SinkTask, open_sink
+from headwater.runtime.sources import SourcePump, SourceTask, open_source
+from headwater.runtime.status import AppState, NodeStatus
+from headwater.runtime.store import LmdbStore
+from headwater.runtime.watch import node_status
+from headwater.runtime.worker import now_us
+
+log = logging.getLogger(__name__)
+
+START_S: Final = 120.0  # for Spark and the first workers, on a small board that is busy booting
+HOUSEKEEPING_S: Final = 0.02  # how often waiting bytes are measured and ended apps are noticed
+RECENT_US: Final = 5_000_000
+NOTES_MAX: Final = 20
+RESTARTS_MAX: Final = 5  # of a lost JVM in a row before the node gives up
+
+
+class AppRecord(msgspec.Struct, array_like=True, frozen=True):
+    """An app as the store knows it."""
+
+    number: int
+    fingerprint: str
+
+
+@dataclass(slots=True)
+class App:
+    """An app on this node."""
+
+    id: AppId
+    graph: Graph
+    sources: list[SourceTask]
+    sinks: list[SinkTask]
+    started_us: int
+    state: AppState = AppState.RUNNING
+    error: HeadwaterError | None = None
+    ended_us: int | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def name(self) -> str:
+        """The flow's name."""
+        return self.graph.name
+
+
+class Node:
+    """One node, embedded in this process."""
+
+    def __init__(self, config: NodeConfig | None = None, *, on_event: Callable[[str], None] | None = None) -> None:
+        """Open the store; nothing runs before `start`."""
+        self.config = config if config is not None else NodeConfig()
+        self._tell = on_event if on_event is not None else log.info
+        self._temporary = Path(tempfile.mkdtemp(prefix="headwater-")) if self.config.store is None else None
+        directory = self._temporary if self._temporary is not None else Path(self.config.store or ".")
+        self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
+        self._run_directory = Path(tempfile.mkdtemp(prefix="headwater-run-"))
+        self.apps: dict[str, App] = {}
+        self.notes: list[str] = []
+        self.pressure = Pressure(self.config.pressure)
+        self._deploying = threading.Lock()
+        self._stopping = threading.Event()
+        self._stopped = False
+        self._restarting = threading.Lock()
+        self._restarts = 0
+        self._recent_from_us = 0
+        try:
+            self._assemble()
+        except HeadwaterError:
+            self._discard()
+            raise
+
+    def _assemble(self) -> None:
+        self.term = self.store.own()
+        self._sinks = SinkPump(
+            self.store,
+            self.term,
+            post=self._post,
+            on_failed=lambda task, failure: self._fail_app(task.app, failure),
+            on_written=lambda: None,
+            on_store_full=self._on_store_full,
+        )
+        self.dispatcher = Dispatcher(
+            Scheduler(self.config.scheduler()),
+            self.store,
+            self.term,
+            on_sink_rows=self._sinks.rows_for,
+            on_trouble=self._on_trouble,
+            on_store_full=self._on_store_full,
+            on_turns=lambda: None,
+        )
+        self._sources = SourcePump(
+            self.store,
+            self.term,
+            self.pressure,
+            sample_share=self.config.sample_share,
+            post=self.dispatcher.post,
+            on_ended=lambda task: None,
+            on_failed=lambda task, failure: self._fail_app(task.app, failure),
+            on_store_full=self._on_store_full,
+        )
+        address = str(self._run_directory / "workers.sock")
+        self.pool: Pool = (
+            SparkPool(self._run_directory, self.store, address, cores=cores_here(), power_safe=self.config.power_safe)
+            if self.config.spark
+            else ThreadPool(self.store, address)
+        )
+        self._address = address
+        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeper", daemon=True)
+
+    def _post(self, events: Sequence[Event]) -> None:
+        self.dispatcher.post(events)
+
+    def __enter__(self) -> "Node":
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def start(self) -> None:
+        """Start Spark and the pool, and wait until the workers are there."""
+        self.dispatcher.start(self._address)
+        self.dispatcher.use(self.pool)
+        try:
+            self._tell("starting Spark" if self.config.spark else "starting worker threads")
+            self.pool.start(self._on_pool_broken)
+            self._begin_epoch()
+        except HeadwaterError:
+            self.stop()
+            raise
+        self._sources.start()
+        self._sinks.start()
+        self._housekeeper.start()
+
+    def _begin_epoch(self) -> None:
+        wanted = self.dispatcher.ask(self.dispatcher.scheduler.workers_wanted)
+        self.dispatcher.begin_epoch(wanted)
+        if not self.dispatcher.wait_for_workers(wanted, START_S):
+            raise EngineError(
+                f"no {wanted} workers came up within {START_S:.0f} s; see {self._run_directory / 'spark.log'}"
+            )
+
+    def deploy(self, flow: Flow) -> App:
+        """Compile a flow and run it; a flow this store knows goes on where it stood."""
+        graph = compile_flow(flow, chaining=self.config.chaining)
+        with self._deploying:
+            known = self.apps.get(graph.name)
+            if known is not None and known.state is AppState.RUNNING:
+                raise FlowError(
+                    f"flow {graph.name!r} is already running on this node; stop it first or give it another name"
+                )
+            app_id = self._register(graph)
+            sources, sinks = self._open_connectors(app_id, graph)
+            app = App(app_id, graph, sources, sinks, now_us())
+            self.apps[graph.name] = app
+            self._begin(app)
+        self._tell(f"flow {graph.name!r} runs: {len(graph.chains)} chains, {graph.instance_count} queues")
+        return app
+
+    def _register(self, graph: Graph) -> AppId:
+        """Find or make the app's place in the store, and put its code there."""
+        with self.store.write() as txn:
+            stored = txn.get(app_record_key(graph.name))
+            if stored is None:
+                last = int.from_bytes(txn.get(b"!apps") or b"", "big")
+                txn.put(b"!apps", (last + 1).to_bytes(4, "big"))
+                record = AppRecord(last + 1, graph.fingerprint)
+                txn.put(app_record_key(graph.name), msgspec.msgpack.encode(record))
+            else:
+                record = msgspec.msgpack.decode(stored, type=AppRecord)
+            if record.fingerprint != graph.fingerprint:
+                raise FlowError(
+                    f"the store holds flow {graph.name!r} with another structure, whose rows and state do not fit; "
+                    "give the flow another name, or use another --store"
+                )
+            app = AppId(record.number)
+            for number, chain in enumerate(graph.chains):
+                txn.put(code_key(app, number), pack_plan(plan_chain(graph, app, chain)))
+        return app
+
+    def _open_connectors(self, app: AppId, graph: Graph) -> tuple[list[SourceTask], list[SinkTask]]:
+        numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
+        sources: list[SourceTask] = []
+        sinks: list[SinkTask] = []
+        with contextlib.ExitStack() as undo:
+            for name, spec in graph.sources.items():
+                task = open_source(self.store, app, name, numbers[name], spec, source_outlets(graph, name))
+                undo.callback(task.reader.close)
+                sources.append(task)
+            for sink in graph.sinks:
+                opened = open_sink(self.store, app, sink.name, numbers[sink.name], sink.instance, graph.sink(sink.name))
+                undo.callback(opened.writer.close)
+                sinks.append(opened)
+            undo.pop_all()
+        return sources, sinks
+
+    def _begin(self, app: App) -> None:
+        queues = self._queues_of(app)
+        chains = {
+            InstanceId(app.id, instance): number
+            for number, chain in enumerate(app.graph.chains)
+            for instance in chain.instances
+        }
+        self.dispatcher.ask(lambda: self.dispatcher.chain_of.update(chains))
+        self.dispatcher.ask(lambda: self.dispatcher.handle(AppAdded(app.id, queues)))
+        self._hire_more()
+        for sink in app.sinks:
+            self._sinks.add(sink)
+        for source in app.sources:
+            self._sources.add(source)
+
+    def _hire_more(self) -> None:
+        """With one worker per operator the pool grows with the apps."""
+        missing = self.dispatcher.ask(
+            lambda: self.dispatcher.scheduler.workers_wanted() - len(self.dispatcher.scheduler.workers)
+        )
+        if missing > 0:
+            self.pool.hire(missing, self.dispatcher.epoch)
+
+    def _queues_of(self, app: App) -> tuple[Queue, ...]:
+        graph = app.graph
+        stages = {number: (chain.stage, True) for chain in graph.chains for number in chain.instances}
+        stages |= {sink.instance: (sink.stage, False) for sink in graph.sinks}
+        below: dict[int, tuple[InstanceId, ...]] = {}
+        for chain in graph.chains:
+            targets = [
+                number
+                for name in chain.operators
+                for route in graph.routes_from(name)
+                for number in graph.targets(route.target)
+            ]
+            for number in chain.instances:
+                below[number] = tuple(InstanceId(app.id, target) for target in dict.fromkeys(targets))
+        with self.store.read() as snapshot:
+            queues = []
+            for number, (stage, scheduled) in sorted(stages.items()):
+                instance = InstanceId(app.id, number)
+                record = read_queue(snapshot, instance)
+                queues.append(
+                    Queue(
+                        instance,
+                        stage,
+                        below.get(number, ()),
+                        scheduled,
+                        put_rows=record.put_rows,
+                        taken_rows=record.taken_rows + record.shed_rows,
+                        put_bytes=record.put_bytes,
+                        gone_bytes=record.gone_bytes,
+                    )
+                )
+        return tuple(queues)
+
+    def wait(self, app: App, timeout_s: float | None = None) -> bool:
+        """Wait until an app has finished or failed."""
+        return app.done.wait(timeout_s)
+
+    def halt(self, app: App) -> None:
+        """Stop an app and keep what it has in the store, so that it can go on later."""
+        self._end_app(app, AppState.STOPPED, None)
+
+    def remove(self, name: str) -> None:
+        """Stop an app and delete everything the store has of it; others run on."""
+        with self._deploying:
+            app = self.apps.pop(name, None)
+            if app is None:
+                raise FlowError(
+                    f"no flow {name!r} runs on this node; there are: {', '.join(sorted(self.apps)) or 'none'}"
+                )
+            self._end_app(app, AppState.STOPPED, None)
+            self.dispatcher.ask(lambda: self.dispatcher.handle(AppRemoved(app.id)))
+            while self.dispatcher.ask(lambda: _runs_anywhere(self.dispatcher.scheduler, app.id)):
+                time.sleep(0.002)
+            self._delete(app)
+
+    def _delete(self, app: App) -> None:
+        with self.store.write() as txn:
+            txn.delete(app_record_key(app.name))
+        for prefix in app_prefixes(app.id):
+            while True:
+                with self.store.write() as txn:  # in slices, so that no commit is long
+                    keys = [key for key, _ in zip((key for key, _ in txn.scan(prefix)), range(1_000), strict=False)]
+                    for key in keys:
+                        txn.delete(key)
+                if len(keys) < 1_000:
+                    break
+
+    def _end_app(self, app: App, state: AppState, error: HeadwaterError | None) -> None:
+        if app.state is not AppState.RUNNING:
+            return
+        app.state, app.error, app.ended_us = state, error, now_us()
+        self.dispatcher.post([AppHalted(app.id)])
+        if threading.current_thread().name not in ("sources", "sinks", "scheduler"):
+            self._close_pumps(app)
+        app.done.set()
+
+    def _close_pumps(self, app: App) -> None:
+        for source in app.sources:
+            source.ended = True
+        self._sources.remove(app.id)
+        self._sinks.remove(app.id)
+
+    def _fail_app(self, app_id: AppId, failure: Exception) -> None:
+        app = next((one for one in self.apps.values() if one.id == app_id), None)
+        if app is not None:
+            error = failure if isinstance(failure, HeadwaterError) else EngineError(str(failure))
+            self._end_app(app, AppState.FAILED, error)
+
+    def _on_trouble(self, app_id: AppId, trouble: Trouble) -> None:
+        app = next((one for one in self.apps.values() if one.id == app_id), None)
+        if app is not None:
+            error = UserCodeError(app.name, trouble.operator, trouble.error, trouble.line, trouble.row)
+            self._end_app(app, AppState.FAILED, error)
+
+    def _on_store_full(self, message: str) -> None:
+        self._note(message)
+
+    def _note(self, message: str) -> None:
+        if message not in self.notes:
+            log.warning("%s", message)
+            self.notes = [*self.notes, message][-NOTES_MAX:]
+
+    def _on_pool_broken(self, reason: str) -> None:
+        threading.Thread(target=self._restart_pool, args=(reason,), name="restart", daemon=True).start()
+
+    def _restart_pool(self, reason: str) -> None:
+        """Bring Spark back; the rows and the state are in the store and wait."""
+        if not self._restarting.acquire(blocking=False):
+            return
+        try:
+            self._note(f"Spark was lost and is being started again ({reason})")
+            self.dispatcher.drop_workers()
+            self._restarts += 1
+            if self._restarts > RESTARTS_MAX:
+                raise EngineError(f"Spark was lost {self._restarts} times; see {self._run_directory / 'spark.log'}")
+            self.pool.restart()
+            self._begin_epoch()
+        except HeadwaterError as failure:
+            for app in list(self.apps.values()):
+                self._end_app(app, AppState.FAILED, failure)
+        finally:
+            self._restarting.release()
+
+    def _keep_house(self) -> None:
+        """Measure what waits, notice ended apps, begin new epochs."""
+        epoch_ends = time.monotonic() + self.config.epoch_s
+        while not self._stopping.wait(HOUSEKEEPING_S):
+            self._measure()
+            for app in list(self.apps.values()):
+                if app.state is AppState.RUNNING and self._is_finished(app):
+                    self._end_app(app, AppState.FINISHED, None)
+            if time.monotonic() >= epoch_ends and not self._restarting.locked():
+                epoch_ends = time.monotonic() + self.config.epoch_s
+                self._restarts = 0
+                self.dispatcher.begin_epoch(self.dispatcher.ask(self.dispatcher.scheduler.workers_wanted))
+
+    def _measure(self) -> None:
+        queues = list(self.dispatcher.scheduler.queues.all())
+        rows: dict[int, int] = {}
+        for queue in queues:
+            rows[queue.instance.app] = rows.get(queue.instance.app, 0) + queue.waiting
+        self.pressure.measure(sum(queue.bytes_held for queue in queues), rows)
+        self._sources.wake()
+        if now_us() - self._recent_from_us > RECENT_US:
+            self._recent_from_us = now_us()
+            for app in list(self.apps.values()):
+                for sink in app.sinks:
+                    sink.forget_old()
+
+    def _is_finished(self, app: App) -> bool:
+        if not all(source.ended for source in app.sources):
+            return False
+        busy = self.dispatcher.ask(
+            lambda: any(
+                queue.waiting or queue.runs_on is not None
+                for queue in self.dispatcher.scheduler.queues.all()
+                if queue.instance.app == app.id
+            )
+        )
+        return not busy
+
+    def ledger(self, app: App) -> Ledger:
+        """Add up an app's ledger as of now."""
+        numbers = {declared.name: number for number, declared in enumerate(app.graph.declarations)}
+        with self.store.read() as snapshot:
+            counts = [read_record(snapshot, app.id, numbers[name]).counts() for name in app.graph.sources]
+            return read_ledger(snapshot, app.id, app.graph, counts)
+
+    def status(self, *, ledgers: bool = False) -> NodeStatus:
+        """Return what there is to see."""
+        return node_status(self, ledgers=ledgers)
+
+    def stop(self) -> None:
+        """Stop everything; what is in the store stays, unless the store was temporary."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._stopping.set()
+        for app in list(self.apps.values()):
+            self._end_app(app, AppState.STOPPED, None)
+        self._sources.stop()
+        self._sinks.stop()
+        self.dispatcher.stop()
+        self.pool.stop()
+        self._discard()
+
+    def _discard(self) -> None:
+        self.store.close()
+        shutil.rmtree(self._run_directory, ignore_errors=True)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _runs_anywhere(scheduler: Scheduler, app: AppId) -> bool:
+    return any(part.instance.app == app for worker in scheduler.workers.values() for part in worker.assignments)

@@ -1,0 +1,43 @@
+"""What the store keeps of a source or a sink: its position, and a source's counts for the ledger."""
+
+from typing import Final
+
+import msgspec
+
+from headwater.dataflow.connectors import Position
+from headwater.engine.ledger import SourceCounts
+from headwater.engine.store import Snapshot, Transaction, position_key
+from headwater.model.errors import StoreError
+from headwater.model.ids import AppId
+
+
+class ConnectorRecord(msgspec.Struct, array_like=True, frozen=True):
+    """One connector's record."""
+
+    position: Position | None = None
+    stored: int = 0
+    copied: int = 0
+    unread: int = 0
+    unparsable: int = 0
+    refused: int = 0
+
+    def counts(self) -> SourceCounts:
+        """Return the part that the ledger needs."""
+        return SourceCounts(self.stored, self.copied, self.unread, self.unparsable, self.refused)
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(ConnectorRecord)
+
+
+def read_record(snapshot: Snapshot, app: AppId, number: int) -> ConnectorRecord:
+    """Return the record of a connector; one that never ran has none yet."""
+    packed = snapshot.get(position_key(app, number))
+    try:
+        return ConnectorRecord() if packed is None else _DECODER.decode(packed)
+    except msgspec.MsgspecError as damage:
+        raise StoreError(f"the position of connector {number} of app {app} is damaged: {damage}") from damage
+
+
+def write_record(txn: Transaction, app: AppId, number: int, record: ConnectorRecord) -> None:
+    """Keep the record of a connector."""
+    txn.put(position_key(app, number), msgspec.msgpack.encode(record))

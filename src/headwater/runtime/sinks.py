@@ -1,0 +1,211 @@
+"""The sink pump: rows from the last queues to writers, each sink's position committed with the rows it has taken.
+
+The writer writes first, the commit follows. Killed between the two, the writer is opened again where the commit stands
+and undoes what lies past it. Here ends the latency of the sampled rows.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from headwater.dataflow.connectors import Position, SinkSpec, SinkWriter
+from headwater.engine.scheduler import Event, RowsGone
+from headwater.engine.store import TERM_KEY, Transaction, entry_key, queue_key, read_queue
+from headwater.engine.turn import Schemas, Taken, take
+from headwater.model.errors import ConnectorError, StoreFull
+from headwater.model.histogram import Histogram
+from headwater.model.ids import AppId, InstanceId
+from headwater.runtime.positions import ConnectorRecord, read_record, write_record
+from headwater.runtime.store import LmdbStore
+from headwater.runtime.worker import now_us
+
+log = logging.getLogger(__name__)
+
+WRITE_ROWS_MAX: Final = 20_000
+RETRY_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class SinkTask:
+    """One sink at work."""
+
+    app: AppId
+    name: str
+    number: int  # among the flow's declarations
+    instance: InstanceId
+    spec: SinkSpec
+    writer: SinkWriter
+    failed: bool = False
+    closed: bool = False
+    rows: int = 0
+    latency: Histogram = field(default_factory=Histogram)
+    _recent: Histogram = field(default_factory=Histogram)
+    _before: Histogram = field(default_factory=Histogram)
+
+    def measured(self, latency_us: int, rows: int) -> None:
+        """Count the latency of sampled rows."""
+        self.latency.add(latency_us, rows)
+        self._recent.add(latency_us, rows)
+
+    @property
+    def recent(self) -> Histogram:
+        """The latencies of the last few seconds."""
+        together = Histogram()
+        together.merge(self._recent)
+        together.merge(self._before)
+        return together
+
+    def forget_old(self) -> None:
+        """Begin a new span; the one before the last is no longer recent."""
+        self._before, self._recent = self._recent, Histogram()
+
+
+class SinkPump:
+    """Serves all sinks of a node on one thread."""
+
+    def __init__(
+        self,
+        store: LmdbStore,
+        term: bytes,
+        *,
+        post: Callable[[Sequence[Event]], None],
+        on_failed: Callable[[SinkTask, Exception], None],
+        on_written: Callable[[], None],
+        on_store_full: Callable[[str], None],
+    ) -> None:
+        """Begin without sinks."""
+        self._store, self._term = store, term
+        self._post, self._on_failed = post, on_failed
+        self._on_written, self._on_store_full = on_written, on_store_full
+        self._schemas = Schemas()
+        self._tasks: dict[InstanceId, SinkTask] = {}
+        self._due: set[InstanceId] = set()
+        self._lock = threading.Lock()  # around a pass: removal waits for it
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._serve, name="sinks", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def add(self, task: SinkTask) -> None:
+        """Begin to write a sink; rows may be waiting for it from before."""
+        with self._lock:
+            self._tasks[task.instance] = task
+        self.rows_for([task.instance])
+
+    def remove(self, app: AppId) -> None:
+        """Stop writing an app's sinks and close them."""
+        with self._lock:
+            for instance in [one for one in self._tasks if one.app == app]:
+                _close(self._tasks.pop(instance))
+
+    def rows_for(self, instances: Sequence[InstanceId]) -> None:
+        """Tell that there are rows for these sinks."""
+        with self._wake:
+            self._due.update(instances)
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """Write no more."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+        for task in self._tasks.values():
+            _close(task)
+
+    def _serve(self) -> None:
+        while True:
+            with self._wake:
+                while not self._due and not self._stopping:
+                    self._wake.wait()
+                if self._stopping:
+                    return
+                due, self._due = self._due, set()
+            with self._lock:
+                more = self._pass([self._tasks[one] for one in due if one in self._tasks])
+            if more:
+                self.rows_for(more)
+
+    def _pass(self, tasks: Sequence[SinkTask]) -> list[InstanceId]:
+        """Write what waits for these sinks, commit it together, and return those that have more."""
+        written: list[tuple[SinkTask, Taken, Position]] = []
+        for task in tasks:
+            if not task.failed:
+                self._write(task, written)
+        if not written:
+            return []
+        events = self._commit(written)
+        now = now_us()
+        for task, taken, _ in written:
+            task.rows += taken.rows
+            for stamp in taken.stamps:
+                task.measured(now - stamp.born_us, stamp.rows)
+        self._post(events)
+        self._on_written()
+        return [task.instance for task, taken, _ in written if taken.rows >= WRITE_ROWS_MAX]
+
+    def _write(self, task: SinkTask, written: list[tuple[SinkTask, Taken, Position]]) -> None:
+        with self._store.read() as snapshot:
+            taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
+        if taken.batch is None:
+            return
+        try:
+            written.append((task, taken, task.writer.write([taken.batch])))
+        except Exception as failure:  # a user's sink may raise anything
+            task.failed = True
+            sentence = str(failure) if isinstance(failure, ConnectorError) else f"{type(failure).__name__}: {failure}"
+            self._on_failed(task, ConnectorError(f"sink {task.name!r} cannot go on: {sentence}"))
+
+    def _commit(self, written: Sequence[tuple[SinkTask, Taken, Position]]) -> list[Event]:
+        while True:
+            try:
+                with self._store.write() as txn:
+                    if txn.get(TERM_KEY) != self._term:
+                        raise StoreFull("the store belongs to another node now")
+                    return [_commit_one(txn, task, taken, position) for task, taken, position in written]
+            except StoreFull as full:  # the rows are written; committing again is safe
+                self._on_store_full(str(full))
+                if self._stopping:
+                    return []
+                threading.Event().wait(RETRY_S)
+
+
+def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Position) -> Event:
+    record = read_queue(txn, task.instance)
+    assert record.head_sequence == taken.record.head_sequence, "a sink's queue was emptied by somebody else"
+    for sequence in taken.sequences:
+        txn.delete(entry_key(task.instance, sequence))
+    record = replace(
+        record,
+        head_sequence=taken.head_sequence,
+        head_offset=taken.head_offset,
+        taken_rows=record.taken_rows + taken.rows,
+        gone_bytes=record.gone_bytes + taken.bytes_gone,
+        last_end_us=now_us(),
+    )
+    txn.put(queue_key(task.instance), record.pack())
+    write_record(txn, task.app, task.number, ConnectorRecord(position=position))
+    return RowsGone(task.instance, record.taken_rows + record.shed_rows, record.gone_bytes)
+
+
+def open_sink(store: LmdbStore, app: AppId, name: str, number: int, instance: int, spec: SinkSpec) -> SinkTask:
+    """Open a sink where the store says it stands."""
+    with store.read() as snapshot:
+        record = read_record(snapshot, app, number)
+    return SinkTask(app, name, number, InstanceId(app, instance), spec, spec.open(record.position))
+
+
+def _close(task: SinkTask) -> None:
+    if task.closed:
+        return
+    task.closed = True
+    try:
+        task.writer.close()
+    except (OSError, ConnectorError) as failure:
+        log.warning("sink %s did not close in order: %s", task.name, failure)

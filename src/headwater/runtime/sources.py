@@ -1,0 +1,316 @@
+"""The source pump: rows from readers into the first queues, with the reader's position, in one transaction.
+
+One thread serves all sources that never block; what they have ready at the same time is committed together, since a
+hundred small commits cost a hundred times one. A source that may block has a thread of its own. When the node is
+pressed, sources that can wait are not asked; those that cannot wait make room by shedding the oldest rows of their
+own queues.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
+from headwater.engine.pressure import Pressure
+from headwater.engine.scheduler import Event, RowsGone, RowsPut
+from headwater.engine.store import (
+    TERM_KEY,
+    Transaction,
+    append,
+    entries_prefix,
+    entry_key,
+    entry_sequence,
+    queue_key,
+    read_queue,
+)
+from headwater.engine.turn import Outlet, Schemas, spread
+from headwater.model.batch import Stamp, encode_batch, encode_entry, entry_rows, share_stamps
+from headwater.model.errors import ConnectorError, StoreFull
+from headwater.model.ids import AppId, InstanceId
+from headwater.runtime.positions import ConnectorRecord, read_record, write_record
+from headwater.runtime.store import LmdbStore
+from headwater.runtime.worker import now_us
+
+log = logging.getLogger(__name__)
+
+POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts of it
+IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
+STORE_FULL_RETRY_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class SourceTask:
+    """One source at work."""
+
+    app: AppId
+    name: str
+    number: int  # among the flow's declarations: names its position
+    spec: SourceSpec
+    reader: SourceReader
+    outlets: tuple[Outlet, ...]
+    record: ConnectorRecord
+    idle_until_us: int = 0
+    ended: bool = False
+    paused: bool = False
+    batches: int = 0
+    _sampled: float = 0.0
+
+    def stamps(self, rows: int, born_us: int, share: float) -> tuple[Stamp, ...]:
+        """Return the stamp of this batch: its part of the sample, evenly over time."""
+        self._sampled += rows * share
+        count = int(self._sampled)
+        self._sampled -= count
+        return (Stamp(born_us, count),) if count else ()
+
+
+@dataclass(slots=True)
+class _Offer:
+    """Rows that a source has ready, laid out for the commit."""
+
+    task: SourceTask
+    rows: Rows
+    puts: list[tuple[int, int, bytes]] = field(default_factory=list)  # instance, rows, entry
+
+
+class SourcePump:
+    """Serves all sources of a node."""
+
+    def __init__(
+        self,
+        store: LmdbStore,
+        term: bytes,
+        pressure: Pressure,
+        *,
+        sample_share: float,
+        post: Callable[[Sequence[Event]], None],
+        on_ended: Callable[[SourceTask], None],
+        on_failed: Callable[[SourceTask, Exception], None],
+        on_store_full: Callable[[str], None],
+    ) -> None:
+        """Begin without sources."""
+        self._store, self._term, self._pressure = store, term, pressure
+        self._sample_share = sample_share
+        self._post, self._on_ended, self._on_failed, self._on_store_full = post, on_ended, on_failed, on_store_full
+        self._schemas = Schemas()
+        self._tasks: list[SourceTask] = []
+        self._lock = threading.Lock()  # around a pass over sources: removal waits for it
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._serve_all, name="sources", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def add(self, task: SourceTask) -> None:
+        """Begin to read a source."""
+        if task.spec.blocking:
+            threading.Thread(target=self._serve_one, args=(task,), name=f"source-{task.name}", daemon=True).start()
+        else:
+            with self._lock:
+                self._tasks.append(task)
+        self._wake.set()
+
+    def remove(self, app: AppId) -> None:
+        """Stop reading an app's sources; when this returns, nothing of it is stored any more."""
+        with self._lock:
+            gone = [task for task in self._tasks if task.app == app]
+            self._tasks = [task for task in self._tasks if task.app != app]
+        for task in gone:
+            _close(task)
+
+    def wake(self) -> None:
+        """Look again now: there is room, or something was added."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Stop reading."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+        for task in self._tasks:
+            _close(task)
+
+    def _serve_all(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            with self._lock:
+                wait_us = self._pass([task for task in self._tasks if not task.ended])
+            if wait_us > 0:
+                self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
+
+    def _serve_one(self, task: SourceTask) -> None:
+        """Serve a source that may block; its app's removal is seen by its having ended."""
+        while not self._stopping and not task.ended:
+            wait_us = self._pass([task])
+            if wait_us > 0:
+                threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
+
+    def _pass(self, tasks: Sequence[SourceTask]) -> int:
+        """Ask every source that may bring rows, commit what they have, and return for how long nobody has more."""
+        offers: list[_Offer] = []
+        now = now_us()
+        wake_at = now + int(IDLE_MAX_S * 1e6)
+        for task in tasks:
+            if now < task.idle_until_us:
+                wake_at = min(wake_at, task.idle_until_us)
+                continue
+            task.paused = not self._pressure.may_read(task.app, task.spec.can_wait)
+            if not task.paused:
+                offer = self._ask(task, now)
+                if offer is not None:
+                    offers.append(offer)
+                wake_at = min(wake_at, task.idle_until_us)
+        if offers:
+            self._commit(offers)
+            return 0
+        return wake_at - now_us()
+
+    def _ask(self, task: SourceTask, now: int) -> _Offer | None:
+        try:
+            answer = task.reader.poll(POLL_ROWS_MAX, now)
+        except Exception as failure:  # a user's iterable or generator may raise anything
+            self._fail(task, failure)
+            return None
+        match answer:
+            case Rows():
+                return self._lay_out(task, answer)
+            case Idle(until_us):
+                task.idle_until_us = until_us
+            case Ended():
+                task.ended = True
+                _close(task)
+                self._on_ended(task)
+        return None
+
+    def _fail(self, task: SourceTask, failure: Exception) -> None:
+        task.ended = True
+        _close(task)
+        told = failure if isinstance(failure, ConnectorError) else _wrapped(task, failure)
+        self._on_failed(task, told)
+
+    def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
+        """Encode outside the transaction, so that the commit is short."""
+        offer = _Offer(task, rows)
+        batch = rows.batch
+        if batch.num_rows == 0:
+            return offer
+        now = now_us()
+        stamps = task.stamps(batch.num_rows, rows.due_us if rows.due_us is not None else now, self._sample_share)
+        identity = self._schemas.identity(batch.schema)
+        for outlet in task.outlets:
+            for target, part in spread(outlet, batch, 0, task.batches):
+                marks = share_stamps(stamps, part.num_rows, batch.num_rows)
+                encoded = encode_entry(identity, now, part.num_rows, marks, encode_batch(part))
+                offer.puts.append((target, part.num_rows, encoded))
+        task.batches += 1
+        return offer
+
+    def _commit(self, offers: Sequence[_Offer]) -> None:
+        while not self._stopping:
+            try:
+                self._post(self._commit_once(offers))
+                return
+            except StoreFull as full:  # nothing was stored; the rows are still in our hands
+                self._on_store_full(str(full))
+                threading.Event().wait(STORE_FULL_RETRY_S)
+
+    def _commit_once(self, offers: Sequence[_Offer]) -> list[Event]:
+        events: list[Event] = []
+        records: list[ConnectorRecord] = []
+        with self._store.write() as txn:
+            if txn.get(TERM_KEY) != self._term:
+                raise StoreFull("the store belongs to another node now")
+            for offer in offers:
+                events += self._make_room(txn, offer)
+                records.append(self._store_offer(txn, offer, events))
+        for offer, record in zip(offers, records, strict=True):
+            offer.task.record = record
+        return events
+
+    def _store_offer(self, txn: Transaction, offer: _Offer, events: list[Event]) -> ConnectorRecord:
+        task, rows = offer.task, offer.rows
+        count = rows.batch.num_rows
+        if offer.puts:
+            self._schemas.ensure(txn, rows.batch.schema)
+        by_target: dict[int, list[tuple[int, bytes]]] = {}
+        for target, part_rows, encoded in offer.puts:
+            by_target.setdefault(target, []).append((part_rows, encoded))
+        for target, entries in by_target.items():
+            instance = InstanceId(task.app, target)
+            record = append(txn, instance, entries)
+            events.append(RowsPut(instance, record.put_rows, record.put_bytes))
+        before = task.record
+        after = ConnectorRecord(
+            position=rows.position,
+            stored=before.stored + count,
+            copied=before.copied + count * max(0, len(task.outlets) - 1),
+            unread=before.unread + (0 if task.outlets else count),
+            unparsable=before.unparsable + rows.unparsable,
+            refused=before.refused + rows.refused,
+        )
+        write_record(txn, task.app, task.number, after)
+        return after
+
+    def _make_room(self, txn: Transaction, offer: _Offer) -> list[Event]:
+        """Shed the oldest rows of a source that cannot wait when the disk budget is used up."""
+        if offer.task.spec.can_wait:
+            return []
+        excess = self._pressure.to_shed(sum(len(encoded) for _, _, encoded in offer.puts))
+        if excess == 0:
+            return []
+        events: list[Event] = []
+        for target in sorted({target for target, _, _ in offer.puts}):
+            instance = InstanceId(offer.task.app, target)
+            freed, event = shed_oldest(txn, instance, excess)
+            excess -= freed
+            events.append(event)
+            self._pressure.bytes_held -= freed
+        return events
+
+
+def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int) -> tuple[int, Event]:
+    """Drop the oldest entries behind the head of a queue; the head itself may be in the hands of a worker."""
+    record = read_queue(txn, instance)
+    freed = rows = 0
+    doomed = []
+    for key, encoded in txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence + 1)):
+        if freed >= bytes_wanted:
+            break
+        doomed.append(key)
+        freed += len(encoded)
+        rows += entry_rows(encoded)
+    for key in doomed:
+        txn.delete(key)
+    record = replace(record, shed_rows=record.shed_rows + rows, gone_bytes=record.gone_bytes + freed)
+    txn.put(queue_key(instance), record.pack())
+    if doomed:
+        log.warning("shed %d rows of queue %s, entries up to %d", rows, instance, entry_sequence(doomed[-1]))
+    return freed, RowsGone(instance, record.taken_rows + record.shed_rows, record.gone_bytes)
+
+
+def open_source(
+    store: LmdbStore, app: AppId, name: str, number: int, spec: SourceSpec, outlets: tuple[Outlet, ...]
+) -> SourceTask:
+    """Open a source where the store says it stands."""
+    with store.read() as snapshot:
+        record = read_record(snapshot, app, number)
+    return SourceTask(app, name, number, spec, spec.open(record.position), outlets, record)
+
+
+def _close(task: SourceTask) -> None:
+    try:
+        task.reader.close()
+    except OSError as failure:
+        log.warning("source %s did not close in order: %s", task.name, failure)
+
+
+def _wrapped(task: SourceTask, failure: Exception) -> ConnectorError:
+    kind = pa.ArrowException
+    what = str(failure) if isinstance(failure, kind) else f"{type(failure).__name__}: {failure}"
+    return ConnectorError(f"source {task.name!r} cannot go on: {what}")

@@ -1,0 +1,141 @@
+"""The store on LMDB: one memory-mapped file shared by the node and all its workers.
+
+A commit is whole or not there, also when its process is killed in the middle: LMDB writes pages nobody refers to yet
+and turns over one page at the end. Its lock survives a writer that dies. Without `power_safe` a commit is handed to the
+kernel but not waited for: it survives the death of every process here, but not a power cut.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import lmdb
+
+from headwater.engine.store import FORMAT, FORMAT_KEY, TERM_KEY
+from headwater.model.errors import StoreError, StoreFull
+
+READERS_MAX: Final = 1_024  # processes and threads that read at the same time
+ROOM_FOR_STATE: Final = 4 << 30  # of address space beyond the budget for rows; costs nothing until it is used
+_FILE: Final = "data.mdb"
+
+
+class _Snapshot:
+    """A read transaction."""
+
+    def __init__(self, txn: Any) -> None:
+        self._txn = txn
+        self.get = txn.get  # the hottest call of all: no wrapper around it
+
+    def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self._txn.cursor()
+        if cursor.set_range(start if start is not None else prefix):
+            for key, value in cursor:
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+
+
+class _Transaction(_Snapshot):
+    """A write transaction."""
+
+    def __init__(self, txn: Any) -> None:
+        super().__init__(txn)
+        self.put = txn.put
+        self.delete = txn.delete
+
+
+class LmdbStore:
+    """One node's store, open in this process."""
+
+    def __init__(self, directory: Path, *, disk_bytes: int, power_safe: bool = False) -> None:
+        """Open the store that is there, or an empty one."""
+        self.directory = directory
+        self.disk_bytes = disk_bytes
+        self._lock: int | None = None
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._env = lmdb.open(
+                str(directory),
+                map_size=disk_bytes * 3 // 2 + ROOM_FOR_STATE,
+                max_readers=READERS_MAX,
+                sync=power_safe,
+                metasync=power_safe,
+                readahead=False,
+                max_spare_txns=8,
+            )
+        except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as damage:
+            raise StoreError(
+                f"{directory} holds no store that can be read ({damage}); give another --store directory"
+            ) from damage
+        except (lmdb.Error, OSError) as refusal:
+            raise StoreError(f"the store in {directory} cannot be opened: {refusal}") from refusal
+
+    def own(self) -> bytes:
+        """Make this process the store's one owner and return its term, which fences off workers of earlier owners."""
+        self._lock = os.open(self.directory / "owner.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            raise StoreError(
+                f"the store in {self.directory} is in use by another node; stop it or give another --store"
+            ) from None
+        with self.write() as txn:
+            self._check_format(txn)
+            term = int.from_bytes(txn.get(TERM_KEY) or b"", "big") + 1
+            txn.put(TERM_KEY, term.to_bytes(8, "big"))
+        return term.to_bytes(8, "big")
+
+    def _check_format(self, txn: _Transaction) -> None:
+        mine = f"headwater store {FORMAT}".encode()
+        found = txn.get(FORMAT_KEY)
+        if found is None and next(txn.scan(b""), None) is None:
+            txn.put(FORMAT_KEY, mine)
+        elif found != mine:
+            written = (
+                "something else than Headwater"
+                if found is None
+                else f"another version ({bytes(found).decode(errors='replace')!r})"
+            )
+            raise StoreError(
+                f"the store in {self.directory} was written by {written}, this one reads {mine.decode()!r}; "
+                "use the version that wrote it, or an empty --store directory"
+            )
+
+    @contextmanager
+    def read(self) -> Iterator[_Snapshot]:
+        """Open a snapshot."""
+        with self._env.begin() as txn:
+            yield _Snapshot(txn)
+
+    @contextmanager
+    def write(self) -> Iterator[_Transaction]:
+        """Open a transaction; a full disk or budget raises StoreFull and changes nothing."""
+        try:
+            with self._env.begin(write=True) as txn:
+                yield _Transaction(txn)
+        except lmdb.MapFullError as full:
+            raise StoreFull(
+                f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget"
+            ) from full
+        except lmdb.DiskError as full:
+            raise StoreFull(f"no space is left on the disk of {self.directory}; free some, nothing is lost") from full
+
+    def forget_dead_readers(self) -> int:
+        """Free the places of readers whose process was killed; they would hold old pages for ever."""
+        return int(self._env.reader_check())
+
+    def bytes_used(self) -> int:
+        """Return the size of the file on disk."""
+        return (self.directory / _FILE).stat().st_blocks * 512
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._env.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
