@@ -166,16 +166,15 @@ def policy_named(name: PolicyName, rng: Random) -> Policy:
 class Consumption:
     """How many waiting rows a turn takes (EdgeWise, section 4.2).
 
-    `adaptive` is at-most-N with an N of its own for every operator: as many rows as it computes in about `TURN_US`.
-    A fixed N is either too small at saturation, where the cost of a turn weighs on few rows, or too large for an
-    operator that takes long for a row.
+    `adaptive` is at-most-N with an N of its own for every operator: doubled while full turns are much shorter than
+    `TURN_US`, cut when one is much longer. A fixed N is either too small at saturation, where the cost of a turn weighs
+    on few rows, or too large for an operator that takes long for a row.
     """
 
     rule: str = "adaptive"  # adaptive, all, half or at-most
     rows: int = 50
 
     ROWS_MAX: ClassVar[int] = 20_000
-    ROWS_FIRST: ClassVar[int] = 50  # until the cost of a row is known
     TURN_US: ClassVar[int] = (
         5_000  # twenty times what a turn costs by itself, and short beside the 100 ms of a good p99
     )
@@ -202,10 +201,12 @@ class Consumption:
             case "at-most":
                 wanted = min(queue.waiting, self.rows)
             case _:
-                wanted = min(queue.waiting, self._adapted(queue))
+                wanted = min(queue.waiting, queue.rows_wanted)
         return wanted if queue.rows_limit is None else min(wanted, queue.rows_limit)
 
-    def _adapted(self, queue: Queue) -> int:
-        if queue.row_cost_us is None:
-            return self.ROWS_FIRST
-        return int(min(self.ROWS_MAX, max(1.0, self.TURN_US / max(queue.row_cost_us, 0.01))))
+    def learn(self, queue: Queue, rows: int, turn_us: int) -> None:
+        """Adapt the rows of the next turn to how long this one took."""
+        if turn_us > 2 * self.TURN_US:
+            queue.rows_wanted = max(1, rows * self.TURN_US // turn_us)
+        elif turn_us < self.TURN_US // 2 and rows >= queue.rows_wanted:
+            queue.rows_wanted = min(self.ROWS_MAX, queue.rows_wanted * 2)

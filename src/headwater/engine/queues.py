@@ -44,6 +44,7 @@ class Queue:
     ready_since_us: int = 0
     row_cost_us: float | None = None  # compute time per row; None until a turn has been seen
     rows_out_per_row: float = 1.0
+    rows_wanted: int = 64  # per turn, with adaptive consumption
     deaths: int = 0  # workers lost on this instance since its last good turn
     rows_limit: int | None = None  # rows per turn while a poison row is being looked for
     empty_since_us: int | None = 0

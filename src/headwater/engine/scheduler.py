@@ -18,6 +18,7 @@ from headwater.model.ids import AppId, InstanceId, WorkerId
 PACK_MAX: Final = 32  # queues in one turn; their commit must stay short
 PACK_US: Final = 2_000  # expected compute time of a packed turn: packing is for short queues
 STALLED_US: Final = 100_000  # a worker busy for longer does not count as one that others can wait for
+SPARE_KEPT_US: Final = 10_000_000  # after the last stall; one that leaves and is hired again costs 150 ms each time
 RETRY_US: Final = 500_000  # after a commit that found no room
 DEATHS_TO_DOUBT: Final = 2  # the first death may be anyone's fault
 DEATHS_TO_CONDEMN: Final = 3  # of workers that had this one row and nothing else
@@ -205,6 +206,7 @@ class Scheduler:
         self._policy = policy_named(config.policy, Random(config.seed))
         self._dedicated = config.policy is PolicyName.ONE_WORKER_PER_OPERATOR
         self._spares_hired = 0
+        self._stalled_at_us = 0
         self._retry_at: dict[InstanceId, int] = {}
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
@@ -334,6 +336,7 @@ class Scheduler:
                 sinks.append(target)
         if report.rows:
             _learn(queue, report)
+            self.config.consumption.learn(queue, report.rows, report.turn_us)
         if report.trouble is not None:
             self._halt(app, now_us)
             return [ReportTrouble(app, report.trouble)]
@@ -370,17 +373,23 @@ class Scheduler:
                 self.queues.ended(queue, now_us)
         if self._dedicated or not self.queues.ready() or not self.workers:
             return []
-        held_up = all(not worker.idle and now_us - worker.since_us > STALLED_US for worker in self.workers.values())
         spares = sum(worker.spare for worker in self.workers.values()) + self._spares_hired
-        if held_up and self._spares_hired == 0 and spares < self.config.spares_max:
+        if (
+            _held_up(list(self.workers.values()), now_us)
+            and self._spares_hired == 0
+            and spares < self.config.spares_max
+        ):
             self._spares_hired += 1
+            self._stalled_at_us = now_us
             return [HireSpare()]
         return []
 
     def _at_ease(self, now_us: int) -> bool:
-        """Whether enough ordinary workers are free of long turns for a spare to go."""
+        """Whether the ordinary workers have not been held up for a while, so that a spare can go."""
         own = [worker for worker in self.workers.values() if not worker.spare]
-        return any(worker.idle or now_us - worker.since_us < STALLED_US for worker in own)
+        if _held_up(own, now_us):
+            self._stalled_at_us = now_us
+        return now_us - self._stalled_at_us > SPARE_KEPT_US
 
     def _dispatch(self, now_us: int, effects: list[Effect]) -> None:
         ready = self.queues.ready()
@@ -417,6 +426,10 @@ class Scheduler:
         worker.assignments = tuple(parts)
         worker.since_us = now_us
         return RunTurn(worker.number, worker.assignments)
+
+
+def _held_up(workers: Sequence[Worker], now_us: int) -> bool:
+    return all(not worker.idle and now_us - worker.since_us > STALLED_US for worker in workers)
 
 
 def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:

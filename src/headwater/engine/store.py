@@ -10,7 +10,7 @@ and can be removed as such.
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -183,11 +183,16 @@ def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, byte
     for _, encoded in entries:
         txn.put(entry_key(instance, sequence), encoded)
         sequence += 1
-    record = replace(
-        record,
-        next_sequence=sequence,
-        put_rows=record.put_rows + sum(rows for rows, _ in entries),
-        put_bytes=record.put_bytes + sum(len(encoded) for _, encoded in entries),
+    record = QueueRecord(
+        sequence,
+        record.put_rows + sum(rows for rows, _ in entries),
+        record.put_bytes + sum(len(encoded) for _, encoded in entries),
+        record.head_sequence,
+        record.head_offset,
+        record.taken_rows,
+        record.gone_bytes,
+        record.shed_rows,
+        record.last_end_us,
     )
     txn.put(queue_key(instance), record.pack())
     return record

@@ -7,7 +7,7 @@ store. So a turn that was given twice counts once, whoever is faster, and a work
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -38,6 +38,7 @@ from headwater.model.batch import (
     encode_batch,
     encode_entry,
     merge_stamps,
+    needs_whole,
     schema_id,
     share_stamps,
 )
@@ -48,6 +49,7 @@ from headwater.operators.chain import ChainResult, NamedOperator, OpenChain, sho
 from headwater.operators.state import ReadState
 
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
+SCHEMAS_MAX: Final = 10_000  # known at a time; a flow that makes up columns row by row must not fill the memory
 STORE_FULL: Final = "store full"
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
 
@@ -131,6 +133,55 @@ class TurnReport(msgspec.Struct, array_like=True, frozen=True):
     note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
 
 
+@dataclass(frozen=True, slots=True)
+class KnownSchema:
+    """A schema and what follows from it."""
+
+    schema: pa.Schema
+    identity: int
+    whole: bool
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """Return the bytes of a batch that has this schema."""
+        return encode_batch(batch, whole=self.whole)
+
+
+class Schemas:
+    """Schemas known to this process. What follows from a schema is worked out once, not for every batch."""
+
+    def __init__(self) -> None:
+        """Know none."""
+        self._by_identity: dict[int, KnownSchema] = {}
+        self._by_schema: dict[pa.Schema, KnownSchema] = {}
+
+    def known(self, schema: pa.Schema) -> KnownSchema:
+        """Return what is known of a schema."""
+        found = self._by_schema.get(schema)
+        if found is None:
+            if len(self._by_schema) >= SCHEMAS_MAX:
+                self._by_schema.clear()
+            found = self._by_schema[schema] = KnownSchema(schema, schema_id(schema), needs_whole(schema))
+        return found
+
+    def find(self, snapshot: Snapshot, identity: int) -> KnownSchema:
+        """Return the schema of this identity."""
+        found = self._by_identity.get(identity)
+        if found is None:
+            stored = snapshot.get(schema_key(identity))
+            if stored is None:
+                raise StoreError(f"the store lacks schema {identity:x}, which a batch in it refers to")
+            if len(self._by_identity) >= SCHEMAS_MAX:
+                self._by_identity.clear()
+            found = self._by_identity[identity] = self.known(pa.ipc.read_schema(pa.py_buffer(stored)))
+        return found
+
+    def ensure(self, txn: Transaction, known: KnownSchema) -> None:
+        """Store a schema if it is not there yet."""
+        key = schema_key(known.identity)
+        if txn.get(key) is None:
+            txn.put(key, known.schema.serialize().to_pybytes())
+
+
 @dataclass(slots=True)
 class Taken:
     """Rows taken from a queue, with what is needed to commit or forget them."""
@@ -155,45 +206,11 @@ class Prepared:
     taken: Taken
     plan: ChainPlan
     result: ChainResult
-    puts: list[tuple[int, int, bytes, pa.Schema]]  # instance, rows, encoded entry, schema
+    puts: list[tuple[int, int, bytes, KnownSchema]]  # instance, rows, encoded entry, its schema
     copied: int = 0
     unread: int = 0
     unread_dead: int = 0
     compute_us: int = 0
-
-
-class Schemas:
-    """Schemas known to this process, by identity."""
-
-    def __init__(self) -> None:
-        """Know none."""
-        self._known: dict[int, pa.Schema] = {}
-        self._identities: dict[pa.Schema, int] = {}
-
-    def identity(self, schema: pa.Schema) -> int:
-        """Return the identity of a schema."""
-        known = self._identities.get(schema)
-        if known is None:
-            if len(self._identities) > 10_000:  # a flow that makes up columns row by row must not fill the memory
-                self._identities.clear()
-            known = self._identities[schema] = schema_id(schema)
-        return known
-
-    def find(self, snapshot: Snapshot, identity: int) -> pa.Schema:
-        """Return the schema of this identity."""
-        schema = self._known.get(identity)
-        if schema is None:
-            stored = snapshot.get(schema_key(identity))
-            if stored is None:
-                raise StoreError(f"the store lacks schema {identity:x}, which a batch in it refers to")
-            schema = self._known[identity] = pa.ipc.read_schema(pa.py_buffer(stored))
-        return schema
-
-    def ensure(self, txn: Transaction, schema: pa.Schema) -> None:
-        """Store a schema if it is not there yet."""
-        key = schema_key(self.identity(schema))
-        if txn.get(key) is None:
-            txn.put(key, schema.serialize().to_pybytes())
 
 
 def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:
@@ -208,7 +225,8 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
         offset = record.head_offset if sequence == record.head_sequence else 0
         entry = decode_entry(encoded)
         wanted = min(entry.rows - offset, rows_max - taken.rows)
-        batch = decode_batch(entry.payload, schemas.find(snapshot, entry.schema_id))
+        known = schemas.find(snapshot, entry.schema_id)
+        batch = decode_batch(entry.payload, known.schema, whole=known.whole)
         batches.append(batch if wanted == entry.rows else batch.slice(offset, wanted))
         stamps.append(entry.stamps if wanted == entry.rows else share_stamps(entry.stamps, wanted, entry.rows))
         _account(taken, entry.enqueued_us, wanted, record.last_end_us, now_us)
@@ -279,12 +297,12 @@ def _emit(
         prepared.unread_dead += rows if dead else 0
     taken = prepared.taken
     own_index = taken.instance.number - prepared.plan.first_instance
-    identity = schemas.identity(batch.schema)
+    known = schemas.known(batch.schema)
     for outlet in outlets:
         for target, part in spread(outlet, batch, own_index, taken.record.head_sequence):
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
-            encoded = encode_entry(identity, now_us, part.num_rows, stamps, encode_batch(part))
-            prepared.puts.append((target, part.num_rows, encoded, batch.schema))
+            encoded = encode_entry(known.identity, now_us, part.num_rows, stamps, known.encode(part))
+            prepared.puts.append((target, part.num_rows, encoded, known))
 
 
 def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -332,17 +350,7 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
     record = read_queue(txn, taken.instance)
     if not _still_there(txn, taken, record):
         return _superseded(taken)
-    for sequence in taken.sequences:
-        txn.delete(entry_key(taken.instance, sequence))
-    record = replace(
-        record,
-        head_sequence=taken.head_sequence,
-        head_offset=taken.head_offset,
-        taken_rows=record.taken_rows + taken.rows,
-        gone_bytes=record.gone_bytes + taken.bytes_gone,
-        last_end_us=now_us,
-    )
-    txn.put(queue_key(taken.instance), record.pack())
+    record = advance(txn, taken, record, now_us)
     _commit_state(txn, plan, prepared.result)
     made_rows = _commit_counts(txn, prepared)
     filled = _commit_puts(txn, plan.app, prepared.puts, schemas)
@@ -359,6 +367,25 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
         compute_us=prepared.compute_us * taken.rows,
         turn_us=prepared.compute_us,
     )
+
+
+def advance(txn: Transaction, taken: Taken, record: QueueRecord, now_us: int) -> QueueRecord:
+    """Move the head of a queue behind what was taken and return its new record."""
+    for sequence in taken.sequences:
+        txn.delete(entry_key(taken.instance, sequence))
+    record = QueueRecord(
+        record.next_sequence,
+        record.put_rows,
+        record.put_bytes,
+        taken.head_sequence,
+        taken.head_offset,
+        record.taken_rows + taken.rows,
+        record.gone_bytes + taken.bytes_gone,
+        record.shed_rows,
+        now_us,
+    )
+    txn.put(queue_key(taken.instance), record.pack())
+    return record
 
 
 def _still_there(txn: Transaction, taken: Taken, record: QueueRecord) -> bool:
@@ -396,11 +423,11 @@ def _commit_counts(txn: Transaction, prepared: Prepared) -> int:
 
 
 def _commit_puts(
-    txn: Transaction, app: AppId, puts: Sequence[tuple[int, int, bytes, pa.Schema]], schemas: Schemas
+    txn: Transaction, app: AppId, puts: Sequence[tuple[int, int, bytes, KnownSchema]], schemas: Schemas
 ) -> list[Filled]:
     by_target: dict[int, list[tuple[int, bytes]]] = {}
-    for target, rows, encoded, schema in puts:
-        schemas.ensure(txn, schema)
+    for target, rows, encoded, known in puts:
+        schemas.ensure(txn, known)
         by_target.setdefault(target, []).append((rows, encoded))
     filled = []
     for target, entries in by_target.items():

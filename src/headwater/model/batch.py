@@ -70,9 +70,9 @@ def entry_rows(encoded: bytes | memoryview) -> int:
     return int(_HEADER.unpack_from(encoded, 0)[2])
 
 
-def encode_batch(batch: pa.RecordBatch) -> bytes:
-    """Return the batch without its schema; dictionary columns travel as a small stream of their own."""
-    if _has_dictionary(batch.schema):
+def encode_batch(batch: pa.RecordBatch, *, whole: bool) -> bytes:
+    """Return the batch without its schema; `whole`, which dictionary columns need, means with it."""
+    if whole:
         stream = pa.BufferOutputStream()
         with pa.ipc.new_stream(stream, batch.schema) as writer:
             writer.write_batch(batch)
@@ -80,16 +80,17 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     return batch.serialize().to_pybytes()  # type: ignore[no-any-return]
 
 
-def decode_batch(payload: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
+def decode_batch(payload: bytes | memoryview, schema: pa.Schema, *, whole: bool) -> pa.RecordBatch:
     """Read a batch back; its buffers point into `payload`, which they keep alive."""
     buffer = pa.py_buffer(payload)
-    if _has_dictionary(schema):
+    if whole:
         with pa.ipc.open_stream(buffer) as reader:
             return reader.read_next_batch()
     return pa.ipc.read_record_batch(buffer, schema)
 
 
-def _has_dictionary(schema: pa.Schema) -> bool:
+def needs_whole(schema: pa.Schema) -> bool:
+    """Whether batches of this schema must be encoded whole: a dictionary is not part of a record batch message."""
     return any(_mentions_dictionary(field.type) for field in schema)
 
 

@@ -3,7 +3,6 @@
 It comes from the flow that this node was given on its own machine, never from a peer.
 """
 
-import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,7 +114,6 @@ class CodeShelf:
 def _load(packed: bytes) -> tuple[ChainPlan, OpenChain]:
     code = msgspec.msgpack.decode(packed, type=_Packed)
     sys.path.extend(path for path in code.paths if path not in sys.path)
-    importlib.invalidate_caches()
     try:
         plan: ChainPlan = cloudpickle.loads(code.pickled)
         return plan, plan.open()

@@ -104,7 +104,7 @@ class Dispatcher:
         on_sink_rows: Callable[[Sequence[InstanceId]], None],
         on_trouble: Callable[[AppId, Trouble], None],
         on_store_full: Callable[[str], None],
-        on_turns: Callable[[], None],
+        on_crash: Callable[[BaseException], None],
     ) -> None:
         """Wire the scheduler's effects to those who carry them out."""
         self.scheduler = scheduler
@@ -113,7 +113,7 @@ class Dispatcher:
         self.chain_of: dict[InstanceId, int] = {}
         self._store, self._term = store, term
         self._on_sink_rows, self._on_trouble = on_sink_rows, on_trouble
-        self._on_store_full, self._on_turns = on_store_full, on_turns
+        self._on_store_full, self._on_crash = on_store_full, on_crash
         self._connections: dict[WorkerId, Connection] = {}
         self._next_worker = 0
         self._pool: Pool | None = None
@@ -180,7 +180,6 @@ class Dispatcher:
         match message:
             case Done(reports):
                 self.handle(TurnEnded(connection.number, reports))
-                self._on_turns()
             case Hello(_, epoch, spare):
                 connection.hello = message
                 self._connections[connection.number] = connection
@@ -236,7 +235,6 @@ class Dispatcher:
             self.handle(RowsPut(queue.instance, record.put_rows, record.put_bytes))
             self.handle(RowsGone(queue.instance, record.taken_rows + record.shed_rows, record.gone_bytes))
         self._on_sink_rows([queue.instance for queue, _ in records if not queue.scheduled])
-        self._on_turns()
 
     def _retire_old_epoch(self) -> None:
         with self._joined:
@@ -253,12 +251,16 @@ class Dispatcher:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(self._crashed)
         self._loop.call_later(TICK_S, self._tick)
         self._loop.call_later(HEARTBEAT_S, self._beat)
         try:
             self._loop.run_forever()
         finally:
             self._loop.close()
+
+    def _crashed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._on_crash(context.get("exception") or RuntimeError(str(context.get("message"))))
 
     async def _listen(self, address: str) -> None:
         self._server = await self._loop.create_unix_server(self._accept, address)

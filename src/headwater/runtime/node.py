@@ -10,6 +10,7 @@ The store is the truth. Everything here can be lost at any moment; a node starte
 import contextlib
 import logging
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -47,6 +48,7 @@ from headwater.runtime.worker import now_us
 log = logging.getLogger(__name__)
 
 START_S: Final = 120.0  # for Spark and the first workers, on a small board that is busy booting
+SWITCH_S: Final = 0.0005  # a pump that computes must not keep the scheduler from the interpreter for Python's 5 ms
 HOUSEKEEPING_S: Final = 0.02  # how often waiting bytes are measured and ended apps are noticed
 RECENT_US: Final = 5_000_000
 NOTES_MAX: Final = 20
@@ -72,6 +74,7 @@ class App:
     state: AppState = AppState.RUNNING
     error: HeadwaterError | None = None
     ended_us: int | None = None
+    settled: bool = False  # its sources and sinks are closed
     done: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -95,11 +98,14 @@ class Node:
         self.notes: list[str] = []
         self.pressure = Pressure(self.config.pressure)
         self._deploying = threading.Lock()
+        self._ending = threading.Lock()
+        self._settling = threading.Lock()
         self._stopping = threading.Event()
         self._stopped = False
         self._restarting = threading.Lock()
         self._restarts = 0
         self._recent_from_us = 0
+        self._switch_interval_s = sys.getswitchinterval()
         try:
             self._assemble()
         except HeadwaterError:
@@ -113,7 +119,7 @@ class Node:
             self.term,
             post=self._post,
             on_failed=lambda task, failure: self._fail_app(task.app, failure),
-            on_written=lambda: None,
+            on_crash=self._on_crash,
             on_store_full=self._on_store_full,
         )
         self.dispatcher = Dispatcher(
@@ -123,7 +129,7 @@ class Node:
             on_sink_rows=self._sinks.rows_for,
             on_trouble=self._on_trouble,
             on_store_full=self._on_store_full,
-            on_turns=lambda: None,
+            on_crash=self._on_crash,
         )
         self._sources = SourcePump(
             self.store,
@@ -131,7 +137,7 @@ class Node:
             self.pressure,
             sample_share=self.config.sample_share,
             post=self.dispatcher.post,
-            on_ended=lambda task: None,
+            on_crash=self._on_crash,
             on_failed=lambda task, failure: self._fail_app(task.app, failure),
             on_store_full=self._on_store_full,
         )
@@ -160,6 +166,8 @@ class Node:
 
     def start(self) -> None:
         """Start Spark and the pool, and wait until the workers are there."""
+        self._switch_interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
         self.dispatcher.start(self._address)
         self.dispatcher.use(self.pool)
         try:
@@ -298,6 +306,7 @@ class Node:
     def halt(self, app: App) -> None:
         """Stop an app and keep what it has in the store, so that it can go on later."""
         self._end_app(app, AppState.STOPPED, None)
+        self._settle(app)
 
     def remove(self, name: str) -> None:
         """Stop an app and delete everything the store has of it; others run on."""
@@ -307,7 +316,7 @@ class Node:
                 raise FlowError(
                     f"no flow {name!r} runs on this node; there are: {', '.join(sorted(self.apps)) or 'none'}"
                 )
-            self._end_app(app, AppState.STOPPED, None)
+            self.halt(app)
             self.dispatcher.ask(lambda: self.dispatcher.handle(AppRemoved(app.id)))
             while self.dispatcher.ask(lambda: _runs_anywhere(self.dispatcher.scheduler, app.id)):
                 time.sleep(0.002)
@@ -326,19 +335,23 @@ class Node:
                     break
 
     def _end_app(self, app: App, state: AppState, error: HeadwaterError | None) -> None:
-        if app.state is not AppState.RUNNING:
-            return
-        app.state, app.error, app.ended_us = state, error, now_us()
-        self.dispatcher.post([AppHalted(app.id)])
-        if threading.current_thread().name not in ("sources", "sinks", "scheduler"):
-            self._close_pumps(app)
-        app.done.set()
-
-    def _close_pumps(self, app: App) -> None:
+        """Let nothing of the app run any further; from any thread. What is open is closed by `_settle`."""
+        with self._ending:
+            if app.state is not AppState.RUNNING:
+                return
+            app.state, app.error, app.ended_us = state, error, now_us()
         for source in app.sources:
             source.ended = True
-        self._sources.remove(app.id)
-        self._sinks.remove(app.id)
+        self.dispatcher.post([AppHalted(app.id)])
+
+    def _settle(self, app: App) -> None:
+        """Close the sources and sinks of an app that has ended. Not from a pump's thread: it waits for the pumps."""
+        with self._settling:
+            if not app.settled:
+                self._sources.remove(app.id)
+                self._sinks.remove(app.id)
+                app.settled = True
+                app.done.set()
 
     def _fail_app(self, app_id: AppId, failure: Exception) -> None:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
@@ -350,6 +363,13 @@ class Node:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
         if app is not None:
             error = UserCodeError(app.name, trouble.operator, trouble.error, trouble.line, trouble.row)
+            self._end_app(app, AppState.FAILED, error)
+
+    def _on_crash(self, failure: BaseException) -> None:
+        """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
+        log.error("internal error", exc_info=failure)
+        error = EngineError(f"internal error, please report it: {type(failure).__name__}: {failure}")
+        for app in list(self.apps.values()):
             self._end_app(app, AppState.FAILED, error)
 
     def _on_store_full(self, message: str) -> None:
@@ -389,6 +409,8 @@ class Node:
             for app in list(self.apps.values()):
                 if app.state is AppState.RUNNING and self._is_finished(app):
                     self._end_app(app, AppState.FINISHED, None)
+                if app.state is not AppState.RUNNING and not app.settled:
+                    self._settle(app)
             if time.monotonic() >= epoch_ends and not self._restarting.locked():
                 epoch_ends = time.monotonic() + self.config.epoch_s
                 self._restarts = 0
@@ -437,11 +459,12 @@ class Node:
         self._stopped = True
         self._stopping.set()
         for app in list(self.apps.values()):
-            self._end_app(app, AppState.STOPPED, None)
+            self.halt(app)
         self._sources.stop()
         self._sinks.stop()
         self.dispatcher.stop()
         self.pool.stop()
+        sys.setswitchinterval(self._switch_interval_s)
         self._discard()
 
     def _discard(self) -> None:

@@ -7,13 +7,13 @@ and undoes what lies past it. Here ends the latency of the sampled rows.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from headwater.dataflow.connectors import Position, SinkSpec, SinkWriter
 from headwater.engine.scheduler import Event, RowsGone
-from headwater.engine.store import TERM_KEY, Transaction, entry_key, queue_key, read_queue
-from headwater.engine.turn import Schemas, Taken, take
+from headwater.engine.store import TERM_KEY, Transaction, read_queue
+from headwater.engine.turn import Schemas, Taken, advance, take
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId
@@ -72,13 +72,13 @@ class SinkPump:
         *,
         post: Callable[[Sequence[Event]], None],
         on_failed: Callable[[SinkTask, Exception], None],
-        on_written: Callable[[], None],
         on_store_full: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
     ) -> None:
         """Begin without sinks."""
         self._store, self._term = store, term
         self._post, self._on_failed = post, on_failed
-        self._on_written, self._on_store_full = on_written, on_store_full
+        self._on_store_full, self._on_crash = on_store_full, on_crash
         self._schemas = Schemas()
         self._tasks: dict[InstanceId, SinkTask] = {}
         self._due: set[InstanceId] = set()
@@ -120,17 +120,21 @@ class SinkPump:
             _close(task)
 
     def _serve(self) -> None:
-        while True:
-            with self._wake:
-                while not self._due and not self._stopping:
-                    self._wake.wait()
-                if self._stopping:
-                    return
-                due, self._due = self._due, set()
-            with self._lock:
-                more = self._pass([self._tasks[one] for one in due if one in self._tasks])
-            if more:
-                self.rows_for(more)
+        try:
+            while (due := self._next_due()) is not None:
+                with self._lock:
+                    more = self._pass([self._tasks[one] for one in due if one in self._tasks])
+                if more:
+                    self.rows_for(more)
+        except Exception as failure:  # our mistake: it must be heard, not lost with the thread
+            self._on_crash(failure)
+
+    def _next_due(self) -> set[InstanceId] | None:
+        with self._wake:
+            while not self._due and not self._stopping:
+                self._wake.wait()
+            due, self._due = self._due, set()
+            return None if self._stopping else due
 
     def _pass(self, tasks: Sequence[SinkTask]) -> list[InstanceId]:
         """Write what waits for these sinks, commit it together, and return those that have more."""
@@ -147,7 +151,6 @@ class SinkPump:
             for stamp in taken.stamps:
                 task.measured(now - stamp.born_us, stamp.rows)
         self._post(events)
-        self._on_written()
         return [task.instance for task, taken, _ in written if taken.rows >= WRITE_ROWS_MAX]
 
     def _write(self, task: SinkTask, written: list[tuple[SinkTask, Taken, Position]]) -> None:
@@ -179,17 +182,7 @@ class SinkPump:
 def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Position) -> Event:
     record = read_queue(txn, task.instance)
     assert record.head_sequence == taken.record.head_sequence, "a sink's queue was emptied by somebody else"
-    for sequence in taken.sequences:
-        txn.delete(entry_key(task.instance, sequence))
-    record = replace(
-        record,
-        head_sequence=taken.head_sequence,
-        head_offset=taken.head_offset,
-        taken_rows=record.taken_rows + taken.rows,
-        gone_bytes=record.gone_bytes + taken.bytes_gone,
-        last_end_us=now_us(),
-    )
-    txn.put(queue_key(task.instance), record.pack())
+    record = advance(txn, taken, record, now_us())
     write_record(txn, task.app, task.number, ConnectorRecord(position=position))
     return RowsGone(task.instance, record.taken_rows + record.shed_rows, record.gone_bytes)
 

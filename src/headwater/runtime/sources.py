@@ -28,7 +28,7 @@ from headwater.engine.store import (
     read_queue,
 )
 from headwater.engine.turn import Outlet, Schemas, spread
-from headwater.model.batch import Stamp, encode_batch, encode_entry, entry_rows, share_stamps
+from headwater.model.batch import Stamp, encode_entry, entry_rows, share_stamps
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.positions import ConnectorRecord, read_record, write_record
@@ -87,14 +87,15 @@ class SourcePump:
         *,
         sample_share: float,
         post: Callable[[Sequence[Event]], None],
-        on_ended: Callable[[SourceTask], None],
         on_failed: Callable[[SourceTask, Exception], None],
         on_store_full: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
     ) -> None:
         """Begin without sources."""
         self._store, self._term, self._pressure = store, term, pressure
         self._sample_share = sample_share
-        self._post, self._on_ended, self._on_failed, self._on_store_full = post, on_ended, on_failed, on_store_full
+        self._post, self._on_failed = post, on_failed
+        self._on_store_full, self._on_crash = on_store_full, on_crash
         self._schemas = Schemas()
         self._tasks: list[SourceTask] = []
         self._lock = threading.Lock()  # around a pass over sources: removal waits for it
@@ -137,19 +138,25 @@ class SourcePump:
             _close(task)
 
     def _serve_all(self) -> None:
-        while not self._stopping:
-            self._wake.clear()
-            with self._lock:
-                wait_us = self._pass([task for task in self._tasks if not task.ended])
-            if wait_us > 0:
-                self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                with self._lock:
+                    wait_us = self._pass([task for task in self._tasks if not task.ended])
+                if wait_us > 0:
+                    self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
+        except Exception as failure:  # our mistake: it must be heard, not lost with the thread
+            self._on_crash(failure)
 
     def _serve_one(self, task: SourceTask) -> None:
-        """Serve a source that may block; its app's removal is seen by its having ended."""
-        while not self._stopping and not task.ended:
-            wait_us = self._pass([task])
-            if wait_us > 0:
-                threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
+        """Serve a source that may block; its app's end is seen by its having ended."""
+        try:
+            while not self._stopping and not task.ended:
+                wait_us = self._pass([task])
+                if wait_us > 0:
+                    threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
+        except Exception as failure:
+            self._on_crash(failure)
 
     def _pass(self, tasks: Sequence[SourceTask]) -> int:
         """Ask every source that may bring rows, commit what they have, and return for how long nobody has more."""
@@ -185,7 +192,6 @@ class SourcePump:
             case Ended():
                 task.ended = True
                 _close(task)
-                self._on_ended(task)
         return None
 
     def _fail(self, task: SourceTask, failure: Exception) -> None:
@@ -202,11 +208,11 @@ class SourcePump:
             return offer
         now = now_us()
         stamps = task.stamps(batch.num_rows, rows.due_us if rows.due_us is not None else now, self._sample_share)
-        identity = self._schemas.identity(batch.schema)
+        known = self._schemas.known(batch.schema)
         for outlet in task.outlets:
             for target, part in spread(outlet, batch, 0, task.batches):
                 marks = share_stamps(stamps, part.num_rows, batch.num_rows)
-                encoded = encode_entry(identity, now, part.num_rows, marks, encode_batch(part))
+                encoded = encode_entry(known.identity, now, part.num_rows, marks, known.encode(part))
                 offer.puts.append((target, part.num_rows, encoded))
         task.batches += 1
         return offer
@@ -237,7 +243,7 @@ class SourcePump:
         task, rows = offer.task, offer.rows
         count = rows.batch.num_rows
         if offer.puts:
-            self._schemas.ensure(txn, rows.batch.schema)
+            self._schemas.ensure(txn, self._schemas.known(rows.batch.schema))
         by_target: dict[int, list[tuple[int, bytes]]] = {}
         for target, part_rows, encoded in offer.puts:
             by_target.setdefault(target, []).append((part_rows, encoded))

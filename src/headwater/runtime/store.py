@@ -8,7 +8,6 @@ kernel but not waited for: it survives the death of every process here, but not 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +44,45 @@ class _Transaction(_Snapshot):
         super().__init__(txn)
         self.put = txn.put
         self.delete = txn.delete
+
+
+class _Reading:
+    """A snapshot's span. A class, since a generator would cost a turn several microseconds."""
+
+    __slots__ = ("_txn",)
+
+    def __init__(self, env: Any) -> None:
+        self._txn = env.begin()
+
+    def __enter__(self) -> _Snapshot:
+        return _Snapshot(self._txn)
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        self._txn.abort()
+
+
+class _Writing:
+    """A transaction's span: committed at its end, dropped if it raises."""
+
+    __slots__ = ("_store", "_txn")
+
+    def __init__(self, env: Any, store: "LmdbStore") -> None:
+        self._store = store
+        self._txn = env.begin(write=True)
+
+    def __enter__(self) -> _Transaction:
+        return _Transaction(self._txn)
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: object) -> None:
+        if value is None:
+            try:
+                self._txn.commit()
+            except lmdb.Error as refusal:
+                raise self._store.explained(refusal) from refusal
+            return
+        self._txn.abort()
+        if isinstance(value, lmdb.Error):
+            raise self._store.explained(value) from value
 
 
 class LmdbStore:
@@ -106,24 +144,21 @@ class LmdbStore:
                 "use the version that wrote it, or an empty --store directory"
             )
 
-    @contextmanager
-    def read(self) -> Iterator[_Snapshot]:
+    def read(self) -> "_Reading":
         """Open a snapshot."""
-        with self._env.begin() as txn:
-            yield _Snapshot(txn)
+        return _Reading(self._env)
 
-    @contextmanager
-    def write(self) -> Iterator[_Transaction]:
+    def write(self) -> "_Writing":
         """Open a transaction; a full disk or budget raises StoreFull and changes nothing."""
-        try:
-            with self._env.begin(write=True) as txn:
-                yield _Transaction(txn)
-        except lmdb.MapFullError as full:
-            raise StoreFull(
-                f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget"
-            ) from full
-        except lmdb.DiskError as full:
-            raise StoreFull(f"no space is left on the disk of {self.directory}; free some, nothing is lost") from full
+        return _Writing(self._env, self)
+
+    def explained(self, refusal: Exception) -> StoreError:
+        """Return what a refusal of LMDB means to a user."""
+        if isinstance(refusal, lmdb.MapFullError):
+            return StoreFull(f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget")
+        if isinstance(refusal, lmdb.DiskError) or "No space left" in str(refusal):
+            return StoreFull(f"no space is left on the disk of {self.directory}; free some, nothing is lost")
+        return StoreError(f"the store in {self.directory} cannot be written: {refusal}")
 
     def forget_dead_readers(self) -> int:
         """Free the places of readers whose process was killed; they would hold old pages for ever."""
