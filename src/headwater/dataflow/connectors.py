@@ -90,7 +90,7 @@ class SinkWriter(Protocol):
     """An opened sink. Used by one thread."""
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
-        """Put the rows where they belong, durably, and return the position reached.
+        """Put the rows where they belong, durably, and return the position reached; without rows, the one there is.
 
         After a crash the same rows may come again, to a writer opened at the position before them.
         """

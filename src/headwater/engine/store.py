@@ -102,9 +102,14 @@ def position_key(app: AppId, number: int) -> bytes:
     return _INSTANCE.pack(b"P", app, number)
 
 
-def code_key(app: AppId, chain: int) -> bytes:
-    """Where the code of a chain lies."""
-    return _INSTANCE.pack(b"G", app, chain)
+def code_prefix(app: AppId) -> bytes:
+    """Where the code of an app lies."""
+    return _APP.pack(b"G", app)
+
+
+def code_key(app: AppId, number: int) -> bytes:
+    """Where one piece of code lies; a node never uses a number twice, so that code can be remembered by it."""
+    return _INSTANCE.pack(b"G", app, number)
 
 
 def schema_key(identity: int) -> bytes:

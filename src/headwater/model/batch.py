@@ -67,7 +67,10 @@ def decode_entry(encoded: bytes) -> Entry:
 
 def entry_rows(encoded: bytes | memoryview) -> int:
     """Return how many rows an entry holds, without decoding the rest."""
-    return int(_HEADER.unpack_from(encoded, 0)[2])
+    try:
+        return int(_HEADER.unpack_from(encoded, 0)[2])
+    except struct.error as damage:
+        raise StoreError(f"a queue entry of {len(encoded)} bytes is damaged: {damage}") from damage
 
 
 def encode_batch(batch: pa.RecordBatch, *, whole: bool) -> bytes:
@@ -83,10 +86,13 @@ def encode_batch(batch: pa.RecordBatch, *, whole: bool) -> bytes:
 def decode_batch(payload: bytes | memoryview, schema: pa.Schema, *, whole: bool) -> pa.RecordBatch:
     """Read a batch back; its buffers point into `payload`, which they keep alive."""
     buffer = pa.py_buffer(payload)
-    if whole:
-        with pa.ipc.open_stream(buffer) as reader:
-            return reader.read_next_batch()
-    return pa.ipc.read_record_batch(buffer, schema)
+    try:
+        if whole:
+            with pa.ipc.open_stream(buffer) as reader:
+                return reader.read_next_batch()
+        return pa.ipc.read_record_batch(buffer, schema)
+    except (pa.ArrowException, OSError, StopIteration) as damage:
+        raise StoreError(f"a batch of {len(payload)} bytes is damaged: {damage}") from damage
 
 
 def needs_whole(schema: pa.Schema) -> bool:

@@ -1,12 +1,16 @@
 """Keys of rows: their canonical bytes, and the group each falls into.
 
 A key is the value of one column or of several. Its bytes are the same on every machine and after every restart, since
-state is found by them. Keys are owned by group, not one by one: a fixed number of groups is spread over the instances
-of an operator, so that ownership is a small table however many keys there are.
+state is found by them. Values that are equal in SQL are one key: 1, 1.0 and the decimal 1.00, also -0.0 and 0.0, all
+nulls, all NaN, and one instant in any time zone. Keys are owned by group, not one by one: a fixed number of groups is
+spread over the instances of an operator, so that ownership is a small table however many keys there are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import NoneType
 from typing import Any, Final
 from zlib import crc32
 
@@ -14,13 +18,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.model import scalars
 
 KEY_GROUPS: Final = 1024  # bounds the instances of one operator; 1,024 shares of 0.1 % balance well enough
 
-_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
-_DECODER: Final = msgspec.msgpack.Decoder()
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(ext_hook=scalars.restore)
+_AS_THEY_ARE: Final = frozenset({NoneType, bool, int, str, bytes})
+_NAN: Final = float("nan")
+_COMBINED_MAX: Final = 1 << 62
+_GOLDEN: Final = 0x9E3779B1  # 2^32 divided by the golden ratio: spreads neighbours far apart
 
 Codes = npt.NDArray[np.int32]
+
+
+class WrongKey(TypeError):
+    """A value or a column that cannot be a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,31 @@ class KeyedRows:
 
 def encode_key(key: Any) -> bytes:
     """Return the canonical bytes of a key: a scalar, or a tuple of scalars."""
-    return _ENCODER.encode(key)
+    if type(key) is tuple:
+        return _ENCODER.encode([_canonical(part) for part in key])
+    return _ENCODER.encode(_canonical(key))
+
+
+def _canonical(value: Any) -> Any:
+    """Return what is encoded for a value, the same for all values that are equal."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if kind is float:
+        return _NAN if value != value else int(value) if _is_int64(value) else value
+    if kind is Decimal and _is_int64(value):
+        return int(value)
+    if kind is datetime and value.tzinfo is not None:
+        return scalars.extend(value.astimezone(UTC))
+    if kind in scalars.KINDS:
+        return scalars.extend(value.normalize() if kind is Decimal else value)
+    if isinstance(value, np.generic):
+        return _canonical(value.item())
+    raise WrongKey(f"a {kind.__name__} cannot be a key; use numbers, texts, bytes, booleans, dates or times")
+
+
+def _is_int64(value: float | Decimal) -> bool:
+    return -(1 << 63) <= value < 1 << 63 and value == int(value)
 
 
 def decode_key(encoded: bytes) -> Any:
@@ -43,8 +82,12 @@ def decode_key(encoded: bytes) -> Any:
 
 
 def group_of(encoded: bytes) -> int:
-    """Return the group a key belongs to. CRC-32 spreads keys evenly and is the same everywhere."""
-    return crc32(encoded) % KEY_GROUPS
+    """Return the group a key belongs to, the same everywhere.
+
+    CRC-32 alone leaves keys that differ in one byte, as numbers below 128 do, in groups close to one another, and so
+    all with one instance. The multiplication parts them.
+    """
+    return (crc32(encoded) * _GOLDEN & 0xFFFF_FFFF) >> 22
 
 
 def owner_of(group: int, instances: int) -> int:
@@ -52,15 +95,25 @@ def owner_of(group: int, instances: int) -> int:
     return group * instances // KEY_GROUPS
 
 
+def can_be_key(kind: pa.DataType) -> bool:
+    """Whether the values of a column of this type can be keys."""
+    return not (pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType))
+
+
 def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     """Find the distinct keys of a batch and where each row's key is among them."""
-    encoded = [_dictionary(batch.column(name)) for name in columns]
+    encoded = [_dictionary(name, batch.column(name)) for name in columns]
     if len(encoded) == 1:
         values, codes = encoded[0]
         return KeyedRows(values, codes)
     combined = np.zeros(batch.num_rows, dtype=np.int64)
+    count = 1
     for values, codes in encoded:
+        if count * len(values) > _COMBINED_MAX:  # number them anew, before the product overflows
+            found, combined = np.unique(combined, return_inverse=True)
+            count = len(found)
         combined = combined * max(1, len(values)) + codes
+        count *= max(1, len(values))
     _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -69,9 +122,31 @@ def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     return KeyedRows(keys, rank[inverse].astype(np.int32))
 
 
-def _dictionary(column: pa.Array) -> tuple[list[Any], Codes]:
+def _dictionary(name: str, column: pa.Array) -> tuple[list[Any], Codes]:
     """Return the distinct values of a column, nulls among them, and the index of each row's value."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    encoded = column.dictionary_encode(null_encoding="encode")
+    encoded = _comparable(name, column).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+
+
+def _comparable(name: str, column: pa.Array) -> pa.Array:
+    """Return the column in a type whose values are equal exactly if they are the same key."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _comparable(name, column.cast(kind.value_type))
+    if not can_be_key(kind):
+        raise WrongKey(f"column {name!r} is a {kind} and cannot be a key; use numbers, texts, bytes, dates or times")
+    if pa.types.is_floating(kind):
+        return pc.add(column.cast(pa.float64()), 0.0)  # turns -0.0 into 0.0
+    if getattr(kind, "unit", None) == "ns":  # Python's dates and times end at microseconds
+        try:
+            return column.cast(_IN_MICROSECONDS[type(kind)](kind))
+        except pa.ArrowInvalid:
+            raise WrongKey(f"column {name!r} has nanoseconds and cannot be a key; round it to microseconds") from None
+    return column
+
+
+_IN_MICROSECONDS: Final = {
+    pa.TimestampType: lambda kind: pa.timestamp("us", kind.tz),
+    pa.Time64Type: lambda kind: pa.time64("us"),
+    pa.DurationType: lambda kind: pa.duration("us"),
+}

@@ -5,22 +5,25 @@ stand alone: all others get through, in order. Such a row stops the flow or beco
 State that a raising call touched is forgotten with the call.
 """
 
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from os.path import dirname
+from os.path import dirname, join
+from pathlib import PurePath
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 
 from headwater.model.errors import UserCodeError
+from headwater.model.keys import WrongKey
 from headwater.operators.base import Effect, Logic, OnError, Operator
 from headwater.operators.functions import WrongResult, table_to_batch
-from headwater.operators.state import KeyedState, OperatorState, ReadState
+from headwater.operators.state import KeyedState, OperatorState, ReadState, WrongState
 
 ROW_CHARS_MAX: Final = 2_000  # an error shows the row; a picture inside a row must not flood the log
+
+WIDER: Final = "permissive"  # where inferred types differ, the one that holds both
 
 DEAD_LETTERS: Final = pa.schema(
     [
@@ -94,41 +97,75 @@ class OpenChain:
         self, index: int, batch: pa.RecordBatch, state: OperatorState, result: ChainResult
     ) -> Sequence[pa.RecordBatch]:
         result.counts[index].taken += batch.num_rows
-        pieces = self._survivors(index, batch, state, result)
+        pieces = _Pieces()
+        self._gather(index, batch, state, pieces, result)
         if state.changes:
             result.state[index] = state.changes
-        made = (
-            pieces[0]
-            if len(pieces) == 1
-            else [unite([piece[port] for piece in pieces]) for port in self._ports(index, pieces)]
-        )
+        try:
+            made = pieces.united()
+        except pa.ArrowException as failure:
+            raise self._trouble(index, _sentence(failure), "where its results are joined", batch.slice(0, 1)) from None
         result.counts[index].made += sum(rows.num_rows for rows in made)
         return made
 
-    def _ports(self, index: int, pieces: Sequence[Sequence[pa.RecordBatch]]) -> range:
-        return range(len(self.operators[index].operator.ports) if pieces else 0)
-
-    def _survivors(
-        self, index: int, batch: pa.RecordBatch, state: OperatorState, result: ChainResult
-    ) -> list[Sequence[pa.RecordBatch]]:
-        """Return what the operator makes of the batch, in pieces where rows had to be taken out."""
+    def _gather(
+        self, index: int, batch: pa.RecordBatch, state: OperatorState, pieces: "_Pieces", result: ChainResult
+    ) -> None:
+        """Add what the operator makes of the batch, in pieces where rows have to be taken out."""
         try:
-            return [_call(self.operators[index].operator, self._logics[index], batch, state)]
+            pieces.add(_call(self.operators[index].operator, self._logics[index], batch, state, pieces))
         except Exception as failure:  # a user's code may raise anything
             if batch.num_rows == 1:
                 self._give_up(index, batch, _sentence(failure), _users_line(failure), result)
-                return []
+                return
+        else:
+            return
         middle = batch.num_rows // 2
-        first = self._survivors(index, batch.slice(0, middle), state, result)
-        return first + self._survivors(index, batch.slice(middle), state, result)
+        self._gather(index, batch.slice(0, middle), state, pieces, result)
+        self._gather(index, batch.slice(middle), state, pieces, result)
 
     def _give_up(self, index: int, batch: pa.RecordBatch, error: str, line: str, result: ChainResult) -> None:
-        named = self.operators[index]
-        trouble = [UserCodeError(self.flow, named.name, error, line, show_row(row)) for row in _rows(batch)]
-        if named.operator.on_error is OnError.STOP:
+        trouble = [self._trouble(index, error, line, batch.slice(row, 1)) for row in range(batch.num_rows)]
+        if self.operators[index].operator.on_error is OnError.STOP:
             raise trouble[0]
         result.counts[index].dead += batch.num_rows
         result.dead.setdefault(index, []).append(_dead_letters(trouble))
+
+    def _trouble(self, index: int, error: str, line: str, row: pa.RecordBatch) -> UserCodeError:
+        return UserCodeError(self.flow, self.operators[index].name, error, line, show_row(row.to_pylist()[0]))
+
+
+_NO_COLUMNS: Final = pa.schema([])
+
+
+class _Pieces:
+    """What an operator has made so far of a batch that may have to be halved."""
+
+    def __init__(self) -> None:
+        self._made: list[Sequence[pa.RecordBatch]] = []
+        self._schemas: list[pa.Schema] = []  # for each port, what all pieces fit
+
+    def add(self, made: Sequence[pa.RecordBatch]) -> None:
+        self._schemas = self.fitting(made)
+        self._made.append(made)
+
+    def fitting(self, made: Sequence[pa.RecordBatch]) -> list[pa.Schema]:
+        """Return the schemas that the pieces have once these rows are among them; refuse rows that do not fit."""
+        found = [rows.schema if rows.num_rows else _NO_COLUMNS for rows in made]
+        if not self._made:
+            return found
+        try:
+            return [
+                before if before.equals(schema) else pa.unify_schemas([before, schema], promote_options=WIDER)
+                for before, schema in zip(self._schemas, found, strict=True)
+            ]
+        except pa.ArrowException as failure:
+            raise WrongResult(f"its result does not fit what it made of other rows: {failure}") from failure
+
+    def united(self) -> Sequence[pa.RecordBatch]:
+        if len(self._made) <= 1:
+            return self._made[0] if self._made else []
+        return [unite(pieces) for pieces in zip(*self._made, strict=True)]
 
 
 def effect_of(operator: Operator) -> Effect:
@@ -144,7 +181,7 @@ def unite(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if all(batch.schema.equals(kept[0].schema) for batch in kept[1:]):
         return pa.concat_batches(kept)
     tables = [pa.Table.from_batches([batch]) for batch in kept]
-    return table_to_batch(pa.concat_tables(tables, promote_options="permissive"))
+    return table_to_batch(pa.concat_tables(tables, promote_options=WIDER))
 
 
 def show_row(row: dict[str, Any]) -> str:
@@ -153,19 +190,18 @@ def show_row(row: dict[str, Any]) -> str:
     return text if len(text) <= ROW_CHARS_MAX else f"{text[:ROW_CHARS_MAX]}... ({len(text)} characters)"
 
 
-def _call(operator: Operator, logic: Logic, batch: pa.RecordBatch, below: OperatorState) -> Sequence[pa.RecordBatch]:
+def _call(
+    operator: Operator, logic: Logic, batch: pa.RecordBatch, below: OperatorState, pieces: _Pieces
+) -> Sequence[pa.RecordBatch]:
     for column in operator.columns_needed:
         if column not in batch.schema.names:
             raise WrongResult(f"needs column {column!r}, but the rows have only: {', '.join(batch.schema.names)}")
     state: KeyedState | None = operator.keyed_state(batch, below)
     made = logic.run(batch, state)
+    pieces.fitting(made)
     if state is not None:
         state.keep()
     return made
-
-
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    return batch.to_pylist()  # type: ignore[no-any-return]
 
 
 def _dead_letters(trouble: Sequence[UserCodeError]) -> pa.RecordBatch:
@@ -180,18 +216,27 @@ def _dead_letters(trouble: Sequence[UserCodeError]) -> pa.RecordBatch:
 
 
 def _sentence(failure: Exception) -> str:
-    return str(failure) if isinstance(failure, WrongResult) else f"{type(failure).__name__}: {failure}"
+    told = isinstance(failure, WrongResult | WrongState | WrongKey)
+    return str(failure) if told else f"{type(failure).__name__}: {failure}"
 
 
-# What is between us and the user's line in a traceback; the standard library and site-packages live under these too.
-_NOT_USERS: Final = (dirname(dirname(__file__)), dirname(traceback.__file__), sys.prefix)
+# What stands between us and the user's line in a traceback.
+_NOT_USERS: Final = tuple(join(place, "") for place in (dirname(dirname(__file__)), dirname(traceback.__file__)))
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_COMPILED: Final = (".pyx", ".pxi")  # Arrow's and pandas' own, named as they were on the machine that built them
 
 
 def _users_line(failure: Exception) -> str:
     """Return the innermost line of the traceback that is the user's own."""
     frames = traceback.extract_tb(failure.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_USERS)]
+    own = [frame for frame in frames if _is_users(frame.filename)]
     if not own:
         return "no line of the flow's own code"
     frame = own[-1]
     return f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith(("<frozen ", *_NOT_USERS)) or filename.endswith(_COMPILED):
+        return False
+    return _INSTALLED.isdisjoint(PurePath(filename).parts)

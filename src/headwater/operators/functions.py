@@ -7,7 +7,7 @@ anything that cannot be one is refused with a sentence.
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -45,17 +45,14 @@ def form_of(function: UserFunction) -> Form:
 
 
 def _first_annotation(function: UserFunction) -> Any:
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     try:
-        parameters = list(inspect.signature(function).parameters)
+        signature = inspect.signature(function, eval_str=True)
     except (TypeError, ValueError):  # a builtin or C function has no signature to read
         return None
-    if not parameters:
-        return None
-    try:
-        return typing.get_type_hints(target).get(parameters[0])
-    except (NameError, TypeError, AttributeError):  # an annotation for the type checker only
-        return getattr(target, "__annotations__", {}).get(parameters[0])
+    except (NameError, AttributeError, SyntaxError):  # an annotation for the type checker only: its text has to do
+        signature = inspect.signature(function)
+    first = next(iter(signature.parameters.values()), None)
+    return None if first is None else first.annotation
 
 
 def _form_named(annotation: str) -> Form:
@@ -80,19 +77,29 @@ def to_batch(result: Any, schema: pa.Schema | None) -> pa.RecordBatch:
         case pa.Table():
             batch = table_to_batch(result)
         case pd.DataFrame():
-            batch = pa.RecordBatch.from_pandas(result, schema=schema, preserve_index=False).replace_schema_metadata(
-                None
-            )
+            batch = _from_columns(pa.RecordBatch.from_pandas, result, schema, preserve_index=False)
         case Mapping():
-            batch = pa.RecordBatch.from_pydict(dict(result), schema=schema)
+            batch = _from_columns(pa.RecordBatch.from_pydict, dict(result), schema)
         case list() | tuple():
-            batch = rows_to_batch(result, schema)
+            return rows_to_batch(result, schema)
         case _:
             raise WrongResult(
                 f"it returned a {type(result).__name__}; it must return a RecordBatch, a Table, a DataFrame, "
                 "a dict of columns or a list of row dicts"
             )
     return batch if schema is None else conform(batch, schema)
+
+
+def _from_columns(make: Callable[..., pa.RecordBatch], columns: Any, schema: pa.Schema | None, **how: Any) -> Any:
+    """Make a batch of a DataFrame or a dict of columns; Arrow itself would drop a column that is not declared."""
+    if schema is not None:
+        _check_names([str(name) for name in columns], schema)
+    try:
+        return make(columns, schema=schema, **how).replace_schema_metadata(None)
+    except pa.ArrowException as failure:
+        if schema is None:
+            raise
+        raise _misfit(failure) from failure
 
 
 def table_to_batch(table: pa.Table) -> pa.RecordBatch:
@@ -107,39 +114,50 @@ def rows_to_batch(rows: Iterable[Any], schema: pa.Schema | None) -> pa.RecordBat
     for row in listed:
         if not isinstance(row, Mapping):
             raise WrongResult(f"a row must be a dict of column to value, not a {type(row).__name__}")
-    names = schema.names if schema is not None else list(dict.fromkeys(name for row in listed for name in row))
-    if schema is not None:
-        _refuse_undeclared(listed, schema)
-    arrays = [
-        pa.array([row.get(name) for row in listed], type=None if schema is None else schema.field(name).type)
-        for name in names
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=names) if schema is None else _with_schema(arrays, schema)
+    found = list(dict.fromkeys(name for row in listed for name in row))
+    if schema is None:
+        return pa.RecordBatch.from_arrays([_values_of(listed, name, None) for name in found], names=found)
+    _check_names(found, schema, lacking_is_null=True)
+    try:
+        return _declared([_values_of(listed, field.name, field.type) for field in schema], schema)
+    except (pa.ArrowException, OverflowError) as failure:
+        raise _misfit(failure) from failure
 
 
-def _refuse_undeclared(rows: list[Mapping[str, Any]], schema: pa.Schema) -> None:
-    extra = {name for row in rows for name in row} - set(schema.names)
-    if extra:
-        raise WrongResult(f"it returned column {sorted(extra)[0]!r}, which its declared schema does not have")
-
-
-def _with_schema(arrays: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _values_of(rows: list[Mapping[str, Any]], name: str, kind: pa.DataType | None) -> pa.Array:
+    return pa.array([row.get(name) for row in rows], type=kind)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with exactly the declared columns and types, or say which one does not fit."""
-    if batch.schema.equals(schema):
-        return batch
-    missing = [name for name in schema.names if name not in batch.schema.names]
-    extra = [name for name in batch.schema.names if name not in schema.names]
-    if missing or extra:
-        what = f"lacks column {missing[0]!r}" if missing else f"has column {extra[0]!r}"
-        raise WrongResult(f"its result {what}, against the declared schema ({', '.join(schema.names)})")
-    try:
-        return _with_schema([batch.column(field.name).cast(field.type) for field in schema], schema)
-    except pa.ArrowInvalid as failure:
-        raise WrongResult(f"its result does not fit the declared schema: {failure}") from failure
+    if not batch.schema.equals(schema):
+        _check_names(batch.schema.names, schema)
+        try:
+            return _declared([batch.column(field.name).cast(field.type) for field in schema], schema)
+        except pa.ArrowException as failure:
+            raise _misfit(failure) from failure
+    return _declared(batch.columns, schema)
+
+
+def _check_names(found: list[str], schema: pa.Schema, *, lacking_is_null: bool = False) -> None:
+    lacking = [] if lacking_is_null else [name for name in schema.names if name not in found]
+    extra = [name for name in found if name not in schema.names]
+    twice = [name for name in found if found.count(name) > 1]
+    if lacking or extra or twice:
+        what = f"lacks column {lacking[0]!r}" if lacking else f"has column {(extra or twice)[0]!r}"
+        how = " twice" if not lacking and not extra else ""
+        raise WrongResult(f"its result {what}{how}, against the declared schema ({', '.join(schema.names)})")
+
+
+def _declared(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    for field, array in zip(schema, arrays, strict=True):
+        if not field.nullable and array.null_count:
+            raise WrongResult(f"its result has nulls in column {field.name!r}, which is declared without")
+    return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+
+
+def _misfit(failure: Exception) -> WrongResult:
+    return WrongResult(f"its result does not fit the declared schema: {failure}")
 
 
 def to_mask(result: Any, rows: int) -> pa.BooleanArray:

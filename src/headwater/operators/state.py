@@ -6,17 +6,21 @@ function raises, it is dropped, and the turn's changes are as if it had never be
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headwater.model.keys import KeyedRows, encode_key
+from headwater.model import scalars
+from headwater.model.keys import KeyedRows, WrongKey, encode_key
 
 ReadState = Callable[[Sequence[bytes]], list[bytes | None]]
 
-_ARRAY: Final = 1  # msgpack extension: a numpy array
+_ARRAY: Final = 1  # msgpack extensions: a numpy array,
+_TUPLE: Final = 2  # and a tuple, which would come back as a list
+_AS_THEY_ARE: Final = frozenset({NoneType, bool, int, float, str, bytes})
 _ABSENT: Final = object()
 
 
@@ -24,29 +28,64 @@ class WrongState(TypeError):
     """A user's function put a value into the state that cannot be kept."""
 
 
-def _encode_extra(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise WrongState("a numpy array of Python objects cannot be kept as state; use a list")
-        header = msgspec.msgpack.encode((value.dtype.str, value.shape))
-        return msgspec.msgpack.Ext(_ARRAY, len(header).to_bytes(2, "little") + header + value.tobytes())
+def encode_value(value: Any) -> bytes:
+    """Return the bytes of a value; one that would come back as something else is refused."""
+    return _ENCODER.encode(_plain(value))
+
+
+def decode_value(encoded: bytes) -> Any:
+    """Return the value that has these bytes."""
+    return _DECODER.decode(encoded)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value in kinds that msgpack gives back as they were."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if kind is list:
+        return value if _AS_THEY_ARE.issuperset(map(type, value)) else [_plain(one) for one in value]
+    if kind is dict:
+        return {_plain_name(name): _plain(one) for name, one in value.items()}
+    if kind is tuple:
+        return msgspec.msgpack.Ext(_TUPLE, _ENCODER.encode([_plain(one) for one in value]))
+    if kind in scalars.KINDS:
+        return scalars.extend(value)
     if isinstance(value, np.generic):
-        return value.item()
+        return _plain(value.item())
+    if kind is np.ndarray:
+        return _plain_array(value)
     raise WrongState(
-        f"a {type(value).__name__} cannot be kept as state; use numbers, strings, bytes, lists, dicts or numpy arrays"
+        f"a {kind.__name__} cannot be kept as state; "
+        "use numbers, strings, bytes, dates, lists, tuples, dicts or numpy arrays"
     )
 
 
-def _decode_extra(code: int, data: memoryview) -> Any:
+def _plain_name(name: Any) -> Any:
+    if type(name) not in _AS_THEY_ARE:
+        raise WrongState(f"a dict with a {type(name).__name__} as key cannot be kept as state; use strings or numbers")
+    return name
+
+
+def _plain_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
+    if array.dtype.hasobject or array.dtype.names is not None:
+        raise WrongState(f"a numpy array of {array.dtype} cannot be kept as state; use an array of numbers, or a list")
+    header = msgspec.msgpack.encode((array.dtype.str, array.shape))
+    return msgspec.msgpack.Ext(_ARRAY, len(header).to_bytes(2, "little") + header + array.tobytes())
+
+
+def _restore(code: int, data: memoryview) -> Any:
+    if code == _TUPLE:
+        return tuple(_DECODER.decode(data))
     if code != _ARRAY:
-        raise WrongState(f"the state holds a value of unknown kind {code}")
+        return scalars.restore(code, data)
     size = int.from_bytes(data[:2], "little")
     dtype, shape = msgspec.msgpack.decode(data[2 : 2 + size])
     return np.frombuffer(data[2 + size :], dtype=np.dtype(dtype)).reshape(shape).copy()
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_encode_extra)
-_DECODER: Final = msgspec.msgpack.Decoder(ext_hook=_decode_extra)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(ext_hook=_restore)
 
 
 class OperatorState:
@@ -80,7 +119,7 @@ class KeyedState:
         self._below = below
         self._encoded = [encode_key(key) for key in rows.keys]
         self._values: list[Any] = [
-            _ABSENT if value is None else _DECODER.decode(value) for value in below.read_many(self._encoded)
+            _ABSENT if value is None else decode_value(value) for value in below.read_many(self._encoded)
         ]
         self._changed: set[int] = set()
         self._index: dict[Any, int] | None = None
@@ -122,14 +161,21 @@ class KeyedState:
 
     def keep(self) -> None:
         """Hand the changes to the turn. The engine calls it once the function has returned."""
-        for position in self._changed:
+        changes: dict[bytes, bytes | None] = {}
+        for position in sorted(self._changed):
             value = self._values[position]
-            self._below.changes[self._encoded[position]] = None if value is _ABSENT else _ENCODER.encode(value)
+            changes[self._encoded[position]] = None if value is _ABSENT else encode_value(value)
+        self._below.changes |= changes  # at once: a value that is refused must leave no trace of those before it
 
     def _position(self, key: Any) -> int:
         if self._index is None:
             self._index = {known: position for position, known in enumerate(self.keys)}
+        position = self._index.get(key)
+        return self._position_by_bytes(key) if position is None else position
+
+    def _position_by_bytes(self, key: Any) -> int:
+        """Find a key that equals one of the batch only as a key: NaN is not equal to itself."""
         try:
-            return self._index[key]
-        except KeyError:
+            return self._encoded.index(encode_key(key))
+        except (ValueError, WrongKey):
             raise KeyError(f"{key!r} is not a key of this batch; a function sees the keys of its rows only") from None

@@ -1,6 +1,6 @@
 """Operators without state: each row's fate depends on that row alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
@@ -91,7 +91,7 @@ class FlatMapLogic:
 def _rows_of(result: Any) -> Any:
     if result is None:
         return ()
-    if isinstance(result, Mapping | str | bytes):
+    if isinstance(result, Mapping | str | bytes) or not isinstance(result, Iterable):
         raise WrongResult(f"it returned a {type(result).__name__} for a row; a flat_map returns a list of row dicts")
     return result
 
@@ -258,13 +258,30 @@ class SplitLogic:
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         config = self._config
         if config.form is Form.ROWS:
-            labels = pa.array(list(functions.row_results(config.function, batch)))
+            labels = pa.array(_named(functions.row_results(config.function, batch)))
         else:
             given = batch.to_pandas() if config.form is Form.PANDAS else batch
-            result = config.function(given)
-            labels = result if isinstance(result, pa.Array) else pa.array(result)
+            labels = _one_per_row(config.function(given))
         if len(labels) != batch.num_rows:
             raise WrongResult(f"it returned {len(labels)} branches for {batch.num_rows} rows")
         if pa.types.is_boolean(labels.type) and len(config.branches) != 2:
             raise WrongResult(f"it returned booleans, but the split has {len(config.branches)} branches")
         return labels
+
+
+def _one_per_row(result: Any) -> pa.Array:
+    if isinstance(result, pa.ChunkedArray):
+        return result.combine_chunks()
+    if isinstance(result, pa.Array):
+        return result
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        raise WrongResult(f"it returned a {type(result).__name__}; a split must return one branch per row")
+    return pa.array(result)
+
+
+def _named(answers: Iterable[Any]) -> list[Any]:
+    """Refuse a row without a branch: whether it means false or is a mistake must not depend on the rows around it."""
+    listed = list(answers)
+    if any(answer is None for answer in listed):
+        raise WrongResult("it returned None for a row; a split must return a boolean or the name of a branch")
+    return listed

@@ -98,16 +98,16 @@ class CodeShelf:
         """Begin empty."""
         self._open: dict[tuple[bytes, AppId, int], tuple[ChainPlan, OpenChain]] = {}
 
-    def find(self, snapshot: Snapshot, term: bytes, app: AppId, chain: int) -> tuple[ChainPlan, OpenChain]:
-        """Return a chain, opened."""
-        known = self._open.get((term, app, chain))
+    def find(self, snapshot: Snapshot, term: bytes, app: AppId, number: int) -> tuple[ChainPlan, OpenChain]:
+        """Return the chain whose code has this number, opened."""
+        known = self._open.get((term, app, number))
         if known is None:
             if len(self._open) >= _KNOWN_MAX:
                 self._open.clear()
-            packed = snapshot.get(code_key(app, chain))
+            packed = snapshot.get(code_key(app, number))
             if packed is None:
-                raise StoreError(f"the store lacks the code of chain {chain} of app {app}")
-            known = self._open[term, app, chain] = _load(packed)
+                raise StoreError(f"the store lacks code {number} of app {app}")
+            known = self._open[term, app, number] = _load(packed)
         return known
 
 

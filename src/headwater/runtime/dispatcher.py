@@ -110,7 +110,7 @@ class Dispatcher:
         self.scheduler = scheduler
         self.epoch = 0
         self.workers_lost = 0
-        self.chain_of: dict[InstanceId, int] = {}
+        self.code_of: dict[InstanceId, int] = {}
         self._store, self._term = store, term
         self._on_sink_rows, self._on_trouble = on_sink_rows, on_trouble
         self._on_store_full, self._on_crash = on_store_full, on_crash
@@ -205,7 +205,7 @@ class Dispatcher:
         match effect:
             case RunTurn(worker, assignments):
                 parts = [
-                    Part(one.instance.app, one.instance.number, self.chain_of[one.instance], one.rows_max, one.condemn)
+                    Part(one.instance.app, one.instance.number, self.code_of[one.instance], one.rows_max, one.condemn)
                     for one in assignments
                 ]
                 self._connections[worker].send(Turn(self._term, parts))

@@ -8,6 +8,7 @@ The store is the truth. Everything here can be lost at any moment; a node starte
 """
 
 import contextlib
+import itertools
 import logging
 import shutil
 import sys
@@ -29,7 +30,7 @@ from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
 from headwater.engine.scheduler import AppAdded, AppHalted, AppRemoved, Event, Scheduler
-from headwater.engine.store import app_prefixes, app_record_key, code_key, read_queue
+from headwater.engine.store import app_prefixes, app_record_key, code_key, code_prefix, read_queue
 from headwater.engine.turn import Trouble
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
@@ -68,6 +69,7 @@ class App:
 
     id: AppId
     graph: Graph
+    codes: tuple[int, ...]  # the number under which the code of each chain is kept
     sources: list[SourceTask]
     sinks: list[SinkTask]
     started_us: int
@@ -97,6 +99,7 @@ class Node:
         self.apps: dict[str, App] = {}
         self.notes: list[str] = []
         self.pressure = Pressure(self.config.pressure)
+        self._code_numbers = itertools.count(1)
         self._deploying = threading.Lock()
         self._ending = threading.Lock()
         self._settling = threading.Lock()
@@ -198,15 +201,15 @@ class Node:
                 raise FlowError(
                     f"flow {graph.name!r} is already running on this node; stop it first or give it another name"
                 )
-            app_id = self._register(graph)
+            app_id, codes = self._register(graph)
             sources, sinks = self._open_connectors(app_id, graph)
-            app = App(app_id, graph, sources, sinks, now_us())
+            app = App(app_id, graph, codes, sources, sinks, now_us())
             self.apps[graph.name] = app
             self._begin(app)
         self._tell(f"flow {graph.name!r} runs: {len(graph.chains)} chains, {graph.instance_count} queues")
         return app
 
-    def _register(self, graph: Graph) -> AppId:
+    def _register(self, graph: Graph) -> tuple[AppId, tuple[int, ...]]:
         """Find or make the app's place in the store, and put its code there."""
         with self.store.write() as txn:
             stored = txn.get(app_record_key(graph.name))
@@ -223,9 +226,12 @@ class Node:
                     "give the flow another name, or use another --store"
                 )
             app = AppId(record.number)
-            for number, chain in enumerate(graph.chains):
+            for key in [key for key, _ in txn.scan(code_prefix(app))]:
+                txn.delete(key)
+            codes = tuple(next(self._code_numbers) for _ in graph.chains)
+            for number, chain in zip(codes, graph.chains, strict=True):
                 txn.put(code_key(app, number), pack_plan(plan_chain(graph, app, chain)))
-        return app
+        return app, codes
 
     def _open_connectors(self, app: AppId, graph: Graph) -> tuple[list[SourceTask], list[SinkTask]]:
         numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
@@ -245,12 +251,12 @@ class Node:
 
     def _begin(self, app: App) -> None:
         queues = self._queues_of(app)
-        chains = {
+        codes = {
             InstanceId(app.id, instance): number
-            for number, chain in enumerate(app.graph.chains)
+            for number, chain in zip(app.codes, app.graph.chains, strict=True)
             for instance in chain.instances
         }
-        self.dispatcher.ask(lambda: self.dispatcher.chain_of.update(chains))
+        self.dispatcher.ask(lambda: self.dispatcher.code_of.update(codes))
         self.dispatcher.ask(lambda: self.dispatcher.handle(AppAdded(app.id, queues)))
         self._hire_more()
         for sink in app.sinks:
@@ -462,6 +468,7 @@ class Node:
             self.halt(app)
         self._sources.stop()
         self._sinks.stop()
+        self.pool.expect_end()
         self.dispatcher.stop()
         self.pool.stop()
         sys.setswitchinterval(self._switch_interval_s)

@@ -25,6 +25,7 @@ from headwater.runtime.worker import serve, spark_task
 log = logging.getLogger(__name__)
 
 JVM_END_S: Final = 10.0
+THREAD_END_S: Final = 10.0  # a user's function may compute for long; then the thread is left behind
 
 
 class Pool(Protocol):
@@ -42,8 +43,12 @@ class Pool(Protocol):
         """Come back after being lost as a whole."""
         ...
 
+    def expect_end(self) -> None:
+        """Do not start again what is lost from now on: the node is about to hang up."""
+        ...
+
     def stop(self) -> None:
-        """End it; workers that are left lose their connection and go."""
+        """End it."""
         ...
 
 
@@ -92,15 +97,20 @@ class SparkPool:
     def _run(self, job: Any, context: Any) -> None:
         try:
             job.count()
-        except (Py4JError, OSError, EOFError) as failure:
+        except Exception as failure:  # py4j raises all sorts of things when its JVM goes; they mean the same here
             if not self._stopping and self._session is not None and self._session.sparkContext is context:
-                log.warning("a job of the worker pool ended: %s", str(failure).splitlines()[0])
-                self._on_broken(str(failure).splitlines()[0])
+                reason = next(iter(str(failure).splitlines()), type(failure).__name__)
+                log.warning("a job of the worker pool ended: %s", reason)
+                self._on_broken(reason)
 
     def restart(self) -> None:
         """Start a new JVM in place of the one that was lost."""
         self._end_jvm()
         self._session = start_spark(self._directory, self._cores)
+
+    def expect_end(self) -> None:
+        """Take no lost job for trouble any more."""
+        self._stopping = True
 
     def stop(self) -> None:
         """Stop Spark and wait for the JVM to be gone."""
@@ -135,6 +145,7 @@ class ThreadPool:
         """Remember where the workers find the node and the store."""
         self._store, self._address = store, address
         self._stopping = False
+        self._threads: list[threading.Thread] = []
 
     def start(self, on_broken: Callable[[str], None]) -> None:
         """Nothing has to be got ready; threads are not lost as a whole."""
@@ -142,8 +153,12 @@ class ThreadPool:
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
         """Start threads."""
         for number in range(count):
-            name = f"worker-{epoch}-{number}"
-            threading.Thread(target=self._serve, args=(epoch, spare), name=name, daemon=True).start()
+            thread = threading.Thread(
+                target=self._serve, args=(epoch, spare), name=f"worker-{epoch}-{number}", daemon=True
+            )
+            self._threads = [one for one in self._threads if one.is_alive()]
+            self._threads.append(thread)
+            thread.start()
 
     def _serve(self, epoch: int, spare: bool) -> None:
         while not self._stopping:
@@ -157,6 +172,12 @@ class ThreadPool:
     def restart(self) -> None:
         """Nothing was lost."""
 
-    def stop(self) -> None:
-        """Hire no more; the node closes the connections."""
+    def expect_end(self) -> None:
+        """Start no thread again."""
         self._stopping = True
+
+    def stop(self) -> None:
+        """Wait for the threads, so that none uses the store after it is closed."""
+        self._stopping = True
+        for thread in self._threads:
+            thread.join(timeout=THREAD_END_S)

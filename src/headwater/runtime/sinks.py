@@ -188,10 +188,14 @@ def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Positi
 
 
 def open_sink(store: LmdbStore, app: AppId, name: str, number: int, instance: int, spec: SinkSpec) -> SinkTask:
-    """Open a sink where the store says it stands."""
+    """Open a sink where the store says it stands; a new one's position is kept before any row is written."""
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
-    return SinkTask(app, name, number, InstanceId(app, instance), spec, spec.open(record.position))
+    writer = spec.open(record.position)
+    if record.position is None:
+        with store.write() as txn:
+            write_record(txn, app, number, ConnectorRecord(position=writer.write([])))
+    return SinkTask(app, name, number, InstanceId(app, instance), spec, writer)
 
 
 def _close(task: SinkTask) -> None:

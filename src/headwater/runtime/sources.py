@@ -55,6 +55,7 @@ class SourceTask:
     record: ConnectorRecord
     idle_until_us: int = 0
     ended: bool = False
+    closed: bool = False
     paused: bool = False
     batches: int = 0
     _sampled: float = 0.0
@@ -109,11 +110,10 @@ class SourcePump:
 
     def add(self, task: SourceTask) -> None:
         """Begin to read a source."""
+        with self._lock:
+            self._tasks.append(task)
         if task.spec.blocking:
             threading.Thread(target=self._serve_one, args=(task,), name=f"source-{task.name}", daemon=True).start()
-        else:
-            with self._lock:
-                self._tasks.append(task)
         self._wake.set()
 
     def remove(self, app: AppId) -> None:
@@ -121,8 +121,11 @@ class SourcePump:
         with self._lock:
             gone = [task for task in self._tasks if task.app == app]
             self._tasks = [task for task in self._tasks if task.app != app]
+            for task in gone:
+                task.ended = True
         for task in gone:
-            _close(task)
+            if not task.spec.blocking:  # its own thread closes it, when its reader lets go
+                _close(task)
 
     def wake(self) -> None:
         """Look again now: there is room, or something was added."""
@@ -135,14 +138,18 @@ class SourcePump:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         for task in self._tasks:
-            _close(task)
+            if not task.spec.blocking:
+                _close(task)
 
     def _serve_all(self) -> None:
         try:
             while not self._stopping:
                 self._wake.clear()
                 with self._lock:
-                    wait_us = self._pass([task for task in self._tasks if not task.ended])
+                    offers, wait_us = self._poll(
+                        [one for one in self._tasks if not one.ended and not one.spec.blocking]
+                    )
+                    self._commit(offers)
                 if wait_us > 0:
                     self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
         except Exception as failure:  # our mistake: it must be heard, not lost with the thread
@@ -152,14 +159,17 @@ class SourcePump:
         """Serve a source that may block; its app's end is seen by its having ended."""
         try:
             while not self._stopping and not task.ended:
-                wait_us = self._pass([task])
+                offers, wait_us = self._poll([task])
+                with self._lock:
+                    self._commit([offer for offer in offers if not offer.task.ended])
                 if wait_us > 0:
                     threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
+            _close(task)
         except Exception as failure:
             self._on_crash(failure)
 
-    def _pass(self, tasks: Sequence[SourceTask]) -> int:
-        """Ask every source that may bring rows, commit what they have, and return for how long nobody has more."""
+    def _poll(self, tasks: Sequence[SourceTask]) -> tuple[list[_Offer], int]:
+        """Ask every source that may bring rows; return what they have, and for how long nobody has more."""
         offers: list[_Offer] = []
         now = now_us()
         wake_at = now + int(IDLE_MAX_S * 1e6)
@@ -173,10 +183,7 @@ class SourcePump:
                 if offer is not None:
                     offers.append(offer)
                 wake_at = min(wake_at, task.idle_until_us)
-        if offers:
-            self._commit(offers)
-            return 0
-        return wake_at - now_us()
+        return offers, 0 if offers else wake_at - now_us()
 
     def _ask(self, task: SourceTask, now: int) -> _Offer | None:
         try:
@@ -218,7 +225,7 @@ class SourcePump:
         return offer
 
     def _commit(self, offers: Sequence[_Offer]) -> None:
-        while not self._stopping:
+        while offers and not self._stopping:
             try:
                 self._post(self._commit_once(offers))
                 return
@@ -310,6 +317,9 @@ def open_source(
 
 
 def _close(task: SourceTask) -> None:
+    if task.closed:
+        return
+    task.closed = True
     try:
         task.reader.close()
     except OSError as failure:

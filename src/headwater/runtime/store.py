@@ -19,6 +19,7 @@ from headwater.model.errors import StoreError, StoreFull
 READERS_MAX: Final = 1_024  # processes and threads that read at the same time
 ROOM_FOR_STATE: Final = 4 << 30  # of address space beyond the budget for rows; costs nothing until it is used
 _FILE: Final = "data.mdb"
+_NO_ROOM: Final = ("No space left", "File too large", "quota exceeded")  # how strerror says ENOSPC, EFBIG, EDQUOT
 
 
 class _Snapshot:
@@ -85,6 +86,10 @@ class _Writing:
             raise self._store.explained(value) from value
 
 
+def _in_use(directory: Path) -> StoreError:
+    return StoreError(f"the store in {directory} is in use by another node; stop it or give another --store")
+
+
 class LmdbStore:
     """One node's store, open in this process."""
 
@@ -108,25 +113,30 @@ class LmdbStore:
             raise StoreError(
                 f"{directory} holds no store that can be read ({damage}); give another --store directory"
             ) from damage
-        except (lmdb.Error, OSError) as refusal:
+        except lmdb.Error as refusal:
+            if "already open" in str(refusal):
+                raise _in_use(directory) from refusal
+            raise StoreError(f"the store in {directory} cannot be opened: {refusal}") from refusal
+        except OSError as refusal:
             raise StoreError(f"the store in {directory} cannot be opened: {refusal}") from refusal
 
     def own(self) -> bytes:
-        """Make this process the store's one owner and return its term, which fences off workers of earlier owners."""
+        """Make this process the store's one owner and return its term: a name for this ownership and no other.
+
+        It fences off the workers of earlier owners, and tells apart what a worker remembers of different stores.
+        """
         self._lock = os.open(self.directory / "owner.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
             self._lock = None
-            raise StoreError(
-                f"the store in {self.directory} is in use by another node; stop it or give another --store"
-            ) from None
+            raise _in_use(self.directory) from None
         with self.write() as txn:
             self._check_format(txn)
-            term = int.from_bytes(txn.get(TERM_KEY) or b"", "big") + 1
-            txn.put(TERM_KEY, term.to_bytes(8, "big"))
-        return term.to_bytes(8, "big")
+            term = os.urandom(16)
+            txn.put(TERM_KEY, term)
+        return term
 
     def _check_format(self, txn: _Transaction) -> None:
         mine = f"headwater store {FORMAT}".encode()
@@ -156,7 +166,7 @@ class LmdbStore:
         """Return what a refusal of LMDB means to a user."""
         if isinstance(refusal, lmdb.MapFullError):
             return StoreFull(f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget")
-        if isinstance(refusal, lmdb.DiskError) or "No space left" in str(refusal):
+        if isinstance(refusal, lmdb.DiskError) or any(words in str(refusal) for words in _NO_ROOM):
             return StoreFull(f"no space is left on the disk of {self.directory}; free some, nothing is lost")
         return StoreError(f"the store in {self.directory} cannot be written: {refusal}")
 

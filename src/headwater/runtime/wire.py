@@ -26,11 +26,11 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
-    """One instance's part of a turn: which, how many rows, and whether the rows are condemned."""
+    """One instance's part of a turn: which, by which code, how many rows, and whether the rows are condemned."""
 
     app: int
     instance: int
-    chain: int
+    code: int
     rows_max: int
     condemn: str = ""
 

@@ -50,7 +50,7 @@ def _store(directory: str, disk_bytes: int, power_safe: bool) -> LmdbStore:
 
 
 def serve(address: str, store: Store, epoch: int, spare: bool) -> None:
-    """Run turns until the node says goodbye, is gone, or falls silent."""
+    """Run turns until the node says goodbye; raises if the node is gone or falls silent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(address)
         line = Line(sock)
@@ -61,8 +61,10 @@ def serve(address: str, store: Store, epoch: int, spare: bool) -> None:
                     line.send(Done(run_turn(store, term, parts)))
                 case Heartbeat():
                     pass
-                case Goodbye() | None:
+                case Goodbye():
                     return
+                case None:  # the pool starts another in our place
+                    raise ConnectionResetError("the node hung up or has been silent for too long")
 
 
 def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
@@ -74,7 +76,7 @@ def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
         for part in parts:
             instance = InstanceId(AppId(part.app), part.instance)
             try:
-                chains[instance] = _shelf.find(snapshot, term, instance.app, part.chain)
+                chains[instance] = _shelf.find(snapshot, term, instance.app, part.code)
             except HeadwaterError as failure:
                 reports.append(_not_run(part, failure))
             else:
@@ -83,5 +85,5 @@ def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
 
 
 def _not_run(part: Part, failure: HeadwaterError) -> TurnReport:
-    trouble = Trouble(f"chain {part.chain}", str(failure), "no line of the flow's own code", "")
+    trouble = Trouble(f"code {part.code}", str(failure), "no line of the flow's own code", "")
     return TurnReport(part.app, part.instance, 0, 0, 0, [], 0, 0, 0, 0, 0, trouble)

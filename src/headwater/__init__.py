@@ -1,0 +1,56 @@
+"""Headwater: stream processing at the edge, every operator on Spark.
+
+`import headwater as hw` gives what a flow is written with. Nothing here starts Spark: that is for `headwater run`, or
+for `hw.run(flow)`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as _compute
+
+from headwater.connectors import read, to
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.stream import Flow, KeyedStream, Sink, Stream, flow, source
+from headwater.model.errors import ConnectorError, FlowError, HeadwaterError, UserCodeError
+from headwater.operators.functions import Row
+from headwater.operators.state import KeyedState
+
+if TYPE_CHECKING:
+    from headwater.runtime.status import AppStatus
+
+col = _compute.field
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConnectorError",
+    "Flow",
+    "FlowError",
+    "Graph",
+    "HeadwaterError",
+    "KeyedState",
+    "KeyedStream",
+    "Row",
+    "Sink",
+    "Stream",
+    "UserCodeError",
+    "col",
+    "compile_flow",
+    "flow",
+    "read",
+    "run",
+    "source",
+    "to",
+]
+
+
+def run(flow: Flow, **settings: Any) -> "AppStatus":
+    """Run a flow to its end on a node embedded in this process and return what became of it.
+
+    `settings` are those of `headwater.runtime.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
+    error with which the flow failed, if it did.
+    """
+    from headwater.runtime.embedded import run_to_end  # Spark is not needed to write a flow
+
+    return run_to_end(flow, settings)

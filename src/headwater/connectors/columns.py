@@ -1,0 +1,201 @@
+"""What is known of a source's columns, and how that grows.
+
+A declared schema is the law: data that differs is refused. Without one the first rows decide, and later rows may widen
+a column, never narrow it: nothing to anything, whole numbers to fractions, a day to an instant, and, where everything
+is written as text anyway (CSV), anything to a string. A column that only appears later joins at the end. What was
+learnt is part of the position, so that a restart goes on with the same types.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from headwater.model.errors import SchemaMismatch
+
+_UNITS: Final = ("s", "ms", "us", "ns")
+
+
+class Known:
+    """The columns as far as they are known, declared or learnt."""
+
+    def __init__(self, declared: pa.Schema | None, learnt: bytes | None = None) -> None:
+        """Start from the declaration, or from what an earlier run had learnt."""
+        self.declared = declared is not None
+        self.declaration = declared
+        self.schema = declared
+        self._encoded = None
+        if declared is None and learnt is not None:
+            self.schema = pa.ipc.read_schema(pa.py_buffer(learnt))
+            self._encoded = learnt
+
+    def learn(self, schema: pa.Schema) -> None:
+        """Take over what the latest rows have shown; a declaration stays as it is."""
+        if not self.declared and (self.schema is None or not self.schema.equals(schema)):
+            self.schema, self._encoded = schema, None
+
+    def remembered(self) -> dict[str, bytes]:
+        """Return the part of a position that keeps what was learnt; nothing if the schema is declared."""
+        if self.declared or self.schema is None:
+            return {}
+        if self._encoded is None:
+            self._encoded = self.schema.serialize().to_pybytes()
+        return {"schema": self._encoded}
+
+    def fit(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+        """Return the batch in the known columns, widening them if they were not declared."""
+        if self.schema is None:
+            self.schema = batch.schema
+        if batch.schema.equals(self.schema):
+            return batch
+        if self.declared:
+            refuse_other_names(batch.schema.names, self.schema.names, where)
+        else:
+            self.learn(self._widened_by(batch.schema, where))
+        return _cast(batch, self.schema, where)
+
+    def _widened_by(self, schema: pa.Schema, where: str) -> pa.Schema:
+        assert self.schema is not None
+        wider = merged(self.schema, schema, text_takes_all=False)
+        if wider is not None:
+            return wider
+        name = next(
+            field.name for field in schema if merged(self.schema, pa.schema([field]), text_takes_all=False) is None
+        )
+        raise SchemaMismatch(
+            f"{where}: column {name!r} holds {schema.field(name).type} but held {self.schema.field(name).type} before; "
+            "make the values alike, or declare schema=... with the type they share"
+        )
+
+
+def merged(known: pa.Schema, seen: pa.Schema, *, text_takes_all: bool) -> pa.Schema | None:
+    """Return the narrowest schema that holds both, known columns first; None if two types have nothing in common."""
+    fields: dict[str, pa.Field] = {field.name: field for field in known}
+    for field in seen:
+        before = fields.get(field.name)
+        kind = field.type if before is None else wider_type(before.type, field.type, text_takes_all=text_takes_all)
+        if kind is None:
+            return None
+        fields[field.name] = pa.field(field.name, kind)
+    return pa.schema(list(fields.values()))
+
+
+def wider_type(one: pa.DataType, other: pa.DataType, *, text_takes_all: bool) -> pa.DataType | None:
+    """Return the narrowest type that holds the values of both, or None."""
+    if one.equals(other) or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if _is_number(one) and _is_number(other):
+        return pa.int64() if pa.types.is_integer(one) and pa.types.is_integer(other) else pa.float64()
+    if pa.types.is_temporal(one) and pa.types.is_temporal(other):
+        moment = _wider_moment(one, other)
+        return pa.string() if moment is None and text_takes_all else moment
+    if pa.types.is_nested(one) or pa.types.is_nested(other):
+        return _wider_nest(one, other, text_takes_all)
+    if text_takes_all or {True} == {pa.types.is_timestamp(kind) or pa.types.is_string(kind) for kind in (one, other)}:
+        return pa.string()
+    return None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _wider_moment(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    stamps = [kind for kind in (one, other) if pa.types.is_timestamp(kind)]
+    days = [kind for kind in (one, other) if pa.types.is_date(kind)]
+    if len(stamps) + len(days) < 2 or len({stamp.tz for stamp in stamps}) != 1:
+        return None
+    if days and stamps[0].tz is not None:
+        return None
+    return pa.timestamp(max((stamp.unit for stamp in stamps), key=_UNITS.index), tz=stamps[0].tz)
+
+
+def _wider_nest(one: pa.DataType, other: pa.DataType, text_takes_all: bool) -> pa.DataType | None:
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        inner = merged(pa.schema(list(one)), pa.schema(list(other)), text_takes_all=text_takes_all)
+        return None if inner is None else pa.struct(list(inner))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        item = wider_type(one.value_type, other.value_type, text_takes_all=text_takes_all)
+        return None if item is None else pa.list_(item)
+    return None
+
+
+def refuse_other_names(found: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    """Raise unless the columns found are the columns wanted, in any order."""
+    twice = [name for name in found if list(found).count(name) > 1]
+    if twice:
+        raise SchemaMismatch(f"{where}: column {twice[0]!r} is there twice; give every column its own name")
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise SchemaMismatch(
+            f"{where}: column {missing[0]!r} is missing, there are only: {', '.join(found) or 'none'}; "
+            "correct the data or the schema"
+        )
+    extra = [name for name in found if name not in wanted]
+    if extra:
+        raise SchemaMismatch(
+            f"{where}: column {extra[0]!r} is not one of those expected: {', '.join(wanted)}; "
+            "correct the data or the schema"
+        )
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        try:
+            arrays.append(batch.column(field.name).cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
+            raise SchemaMismatch(f"{where}: column {field.name!r} is not {field.type}: {failure}") from failure
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def as_batch(given: Any, schema: pa.Schema | None, where: str) -> pa.RecordBatch:
+    """Bring a batch, table, DataFrame, dict of columns or list of row dicts to one record batch."""
+    try:
+        match given:
+            case pa.RecordBatch():
+                return given
+            case pa.Table():
+                return one_batch(given)
+            case pd.DataFrame():
+                return pa.RecordBatch.from_pandas(given, preserve_index=False).replace_schema_metadata(None)
+            case Mapping():
+                return pa.RecordBatch.from_pydict(dict(given))
+            case list() | tuple() if all(isinstance(row, Mapping) for row in given):
+                return _from_rows(given, schema, where)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
+        raise SchemaMismatch(f"{where}: its columns do not go together: {failure}") from failure
+    raise SchemaMismatch(
+        f"{where}: a {type(given).__name__} is not rows; "
+        "give a RecordBatch, a DataFrame, a dict of columns or a list of row dicts"
+    )
+
+
+def _from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, where: str) -> pa.RecordBatch:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if schema is not None:
+        names += [name for name in schema.names if name not in names]
+    types = {} if schema is None else {field.name: field.type for field in schema}
+    arrays = [_column([row.get(name) for row in rows], types.get(name), name, where) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str) -> pa.Array:
+    try:
+        return pa.array(values, type=kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as failure:
+        raise SchemaMismatch(
+            f"{where}: the values of column {name!r} are not all {kind or 'of one type'}: {failure}; make them alike"
+        ) from failure
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return the table as a single batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

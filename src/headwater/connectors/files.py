@@ -1,0 +1,156 @@
+"""Which files a source reads, in which order, and how one of them is read.
+
+A path is one file, a directory or a pattern; files come in the order of their names, and names that begin with a dot or
+an underscore are left alone, as Spark does. The list is fixed when the source is opened. A source that follows looks
+again: for a later name in a directory, for a new file under the same name otherwise.
+"""
+
+import errno
+import glob
+import os
+from typing import Final
+from zlib import crc32
+
+from headwater.model.errors import ConnectorError
+
+HEAD_BYTES: Final = 1024  # enough to tell a file from another one under its name
+AFRESH: Final = "or start the app afresh to read from the beginning"
+
+
+def no_access(path: str, failure: OSError, doing: str) -> ConnectorError:
+    """Return the sentence for a file that cannot be used."""
+    match failure.errno:
+        case errno.ENOENT:
+            return ConnectorError(f"{path} does not exist, so it cannot be {doing}; check the path")
+        case errno.EACCES | errno.EPERM:
+            return ConnectorError(f"{path} may not be {doing} by this user; change its permissions or run as its owner")
+        case errno.EISDIR:
+            return ConnectorError(f"{path} is a directory and cannot be {doing} as a file; name a file")
+    return ConnectorError(f"{path} cannot be {doing}: {failure.strerror or failure}")
+
+
+class FileList:
+    """The files behind a path."""
+
+    def __init__(self, path: str, *, follow: bool) -> None:
+        """Look at the disk, and fix the list unless following."""
+        self.path = path
+        self.is_single = not os.path.isdir(path) and (os.path.exists(path) or not glob.has_magic(path))
+        self._follow = follow
+        self._names = self._find()
+        if not self._names and not follow:
+            what = f"directory {path} holds no files" if os.path.isdir(path) else f"no file matches {path}"
+            raise ConnectorError(f"{what}, so there is nothing to read; put files there or check the path")
+
+    def first(self) -> str | None:
+        """Return the first file."""
+        return self.after("")
+
+    def after(self, name: str) -> str | None:
+        """Return the file that comes next behind this one, as things are now if following."""
+        if self._follow and not self.is_single:
+            self._names = self._find()
+        return next((other for other in self._names if other > name), None)
+
+    def covers(self, name: str) -> bool:
+        """Whether this file is one of them; a single file always is, so that its absence gets its own sentence."""
+        return name == self.path if self.is_single else name in self._find()
+
+    def _find(self) -> list[str]:
+        if self.is_single:
+            return [self.path]
+        try:
+            found = _entries(self.path) if os.path.isdir(self.path) else glob.glob(self.path)
+        except OSError as failure:
+            raise no_access(self.path, failure, "read") from failure
+        return sorted(name for name in found if os.path.basename(name)[0] not in "._" and os.path.isfile(name))
+
+
+def _entries(directory: str) -> list[str]:
+    return [os.path.join(directory, name) for name in os.listdir(directory)]
+
+
+class OpenFile:
+    """A file being read by offset, under the name it was opened by."""
+
+    def __init__(self, path: str) -> None:
+        """Open it, or say why that is not possible."""
+        self.path = path
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as failure:
+            raise no_access(path, failure, "read") from failure
+        self._head: tuple[int, int] = (0, 0)
+
+    def size(self) -> int:
+        """Return the length in bytes as it is now."""
+        return os.fstat(self._file).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to so many bytes; fewer only at the end of the file."""
+        if self.size() < offset:
+            raise ConnectorError(
+                f"{self.path} was cut to {self.size()} bytes after {offset} of them had been read; restore it, {AFRESH}"
+            )
+        try:
+            data = os.pread(self._file, size, offset)
+        except OSError as failure:
+            raise no_access(self.path, failure, "read") from failure
+        return data
+
+    def head(self, offset: int) -> int:
+        """Return a checksum of the beginning of what lies before the offset."""
+        length = min(offset, HEAD_BYTES)
+        if self._head[0] != length:
+            self._head = (length, crc32(os.pread(self._file, length, 0)))
+        return self._head[1]
+
+    def refuse_if_rewritten(self) -> None:
+        """Raise if the beginning of the file is no longer what it was when a position last spoke of it."""
+        length, head = self._head
+        if crc32(os.pread(self._file, length, 0)) != head:
+            raise ConnectorError(f"{self.path} was emptied and written anew while being read; restore it, {AFRESH}")
+
+    def is_replaced(self) -> bool:
+        """Whether another file now stands under this name."""
+        try:
+            now = os.stat(self.path)
+        except FileNotFoundError:  # moved away, and its successor is not there yet
+            return False
+        mine = os.fstat(self._file)
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+
+def reopen(path: str, offset: int, head: int, *, follow: bool) -> OpenFile:
+    """Open the file that a position speaks of; a followed one may have been renamed since."""
+    candidates = [path, *(sorted(glob.glob(glob.escape(path) + "*")) if follow else ())]
+    for candidate in candidates:
+        if (candidate != path or follow) and not os.path.isfile(candidate):
+            continue
+        file = _opened(candidate, path)
+        if file.size() >= offset and file.head(offset) == head:
+            file.path = path
+            return file
+        size = file.size()
+        file.close()
+        if not follow:
+            raise _changed(path, offset, size)
+    raise ConnectorError(
+        f"the file that was followed as {path} is neither there nor beside it under a longer name; restore it, {AFRESH}"
+    )
+
+
+def _opened(candidate: str, path: str) -> OpenFile:
+    if not os.path.exists(candidate):
+        raise ConnectorError(f"{path} has vanished since the app stopped in the middle of it; restore it, {AFRESH}")
+    return OpenFile(candidate)
+
+
+def _changed(path: str, offset: int, size: int) -> ConnectorError:
+    if size < offset:
+        return ConnectorError(f"{path} has {size} bytes, but {offset} had been read before; restore it, {AFRESH}")
+    return ConnectorError(f"{path} is not the file that was being read when the app stopped; restore it, {AFRESH}")

@@ -1,0 +1,223 @@
+"""Sinks of this process: the console, memory, a function, and nothing at all."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Lock
+from typing import Any, ClassVar, Final, TextIO
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.model.errors import FlowError
+
+CELL_CHARS_MAX: Final = 32
+
+
+def _rows_at(position: Position | None) -> int:
+    return 0 if position is None else int(position["rows"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class NothingSink:
+    """Rows are counted and forgotten."""
+
+    kind: ClassVar[str] = "nothing"
+    guarantee: ClassVar[str] = "exactly-once"
+
+    def open(self, position: Position | None) -> SinkWriter:
+        """Go on counting."""
+        return _CallWriter(_ignore, _rows_at(position))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSink:
+    """Rows are given to a function; after a crash it may see some of them again."""
+
+    kind: ClassVar[str] = "call"
+    guarantee: ClassVar[str] = "at-least-once"
+
+    function: Callable[[pa.RecordBatch], object]
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called."""
+        if not callable(self.function):
+            raise FlowError(f"to.call needs a function of a record batch, not a {type(self.function).__name__}")
+
+    def open(self, position: Position | None) -> SinkWriter:
+        """Go on calling."""
+        return _CallWriter(self.function, _rows_at(position))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleSink:
+    """Rows are printed in aligned columns, up to a limit."""
+
+    kind: ClassVar[str] = "console"
+    guarantee: ClassVar[str] = "at-least-once"
+
+    limit: int | None = None
+    file: TextIO | None = field(default=None, repr=False)
+
+    def open(self, position: Position | None) -> SinkWriter:
+        """Go on printing."""
+        rows = _rows_at(position)
+        return _CallWriter(_Printer(self, rows).show, rows)
+
+
+def _ignore(batch: pa.RecordBatch) -> None:
+    pass
+
+
+class _CallWriter:
+    def __init__(self, function: Callable[[pa.RecordBatch], object], rows: int) -> None:
+        self._function, self._rows = function, rows
+
+    def write(self, batches: list[pa.RecordBatch]) -> Position:
+        for batch in batches:
+            self._function(batch)
+            self._rows += batch.num_rows
+        return {"rows": self._rows}
+
+    def close(self) -> None:
+        pass
+
+
+class _Printer:
+    def __init__(self, sink: ConsoleSink, rows: int) -> None:
+        self._limit, self._file, self._rows = sink.limit, sink.file, rows
+        self._names: list[str] | None = None
+        self._widths: list[int] = []
+
+    def show(self, batch: pa.RecordBatch) -> None:
+        """Print the rows that the limit leaves room for."""
+        room = batch.num_rows if self._limit is None else max(self._limit - self._rows, 0)
+        before, self._rows = self._rows, self._rows + batch.num_rows
+        lines = list(self._lines(batch.slice(0, room))) if room and batch.num_rows else []
+        if self._limit is not None and before <= self._limit < self._rows:
+            lines.append(f"... further rows are not shown: limit={self._limit}")
+        if lines:
+            output = self._file or sys.stdout
+            output.write("\n".join([*lines, ""]))
+            output.flush()
+
+    def _lines(self, batch: pa.RecordBatch) -> Iterator[str]:
+        cells = [[_cell(value) for value in column.to_pylist()] for column in batch.columns]
+        if self._names != batch.schema.names:
+            self._names, self._widths = batch.schema.names, [0] * batch.num_columns
+            yield from self._aligned([[name] for name in self._names], cells)
+        yield from self._aligned(cells, cells)
+
+    def _aligned(self, cells: list[list[str]], seen: list[list[str]]) -> Iterator[str]:
+        for index, column in enumerate(seen):
+            self._widths[index] = max(self._widths[index], *map(len, column), *map(len, cells[index]))
+        for row in zip(*cells, strict=True):
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip()
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else str(value).replace("\n", "\\n")
+    return text if len(text) <= CELL_CHARS_MAX else f"{text[: CELL_CHARS_MAX - 3]}..."
+
+
+class MemorySink:
+    """Rows are kept in this process, where whoever holds the sink can look at them while the flow runs.
+
+    With a limit the latest rows are kept. Pickled and read back in the same process it is the same sink.
+    """
+
+    kind: ClassVar[str] = "memory"
+    guarantee: ClassVar[str] = "exactly-once"
+
+    def __init__(self, limit: int | None = None, number: int | None = None) -> None:
+        """Start empty."""
+        if limit is not None and limit < 1:
+            raise FlowError(f"limit={limit} keeps nothing; give at least 1, or None to keep everything")
+        self.limit = limit
+        self._lock = Lock()
+        self._batches: list[pa.RecordBatch] = []
+        self._rows_seen = 0
+        self._number = next(_NUMBERS) if number is None else number
+        _SINKS[self._number] = self
+
+    def __repr__(self) -> str:
+        """Show the limit only; the rows may be many."""
+        return f"MemorySink(limit={self.limit})"
+
+    def __reduce__(self) -> tuple[Callable[[int, int | None], "MemorySink"], tuple[int, int | None]]:
+        """Travel by number."""
+        return _memory_sink, (self._number, self.limit)
+
+    @property
+    def rows_seen(self) -> int:
+        """How many rows have come, kept or not."""
+        with self._lock:
+            return self._rows_seen
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Return the batches kept."""
+        with self._lock:
+            return list(self._batches)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows kept, as dicts."""
+        return [row for batch in self.batches() for row in batch.to_pylist()]
+
+    def table(self) -> pa.Table:
+        """Return the rows kept as one table; columns that only some of them have are null in the others."""
+        tables = [pa.Table.from_batches([batch]) for batch in self.batches()]
+        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+    def open(self, position: Position | None) -> SinkWriter:
+        """Go on behind the position, forgetting rows that came later; a new app starts empty."""
+        committed = _rows_at(position)
+        with self._lock:
+            self._forget_last(max(self._rows_seen - committed, 0))
+            self._rows_seen = committed
+        return _MemoryWriter(self)
+
+    def add(self, batches: list[pa.RecordBatch]) -> int:
+        """Keep rows, and return how many have come so far."""
+        filled = [batch for batch in batches if batch.num_rows]
+        with self._lock:
+            self._batches.extend(filled)
+            self._rows_seen += sum(batch.num_rows for batch in filled)
+            if self.limit is not None:
+                self._forget_first(sum(batch.num_rows for batch in self._batches) - self.limit)
+            return self._rows_seen
+
+    def _forget_first(self, rows: int) -> None:
+        while rows > 0:
+            first = self._batches.pop(0)
+            if first.num_rows > rows:
+                self._batches.insert(0, first.slice(rows))
+            rows -= first.num_rows
+
+    def _forget_last(self, rows: int) -> None:
+        while rows > 0 and self._batches:
+            last = self._batches.pop()
+            if last.num_rows > rows:
+                self._batches.append(last.slice(0, last.num_rows - rows))
+            rows -= last.num_rows
+
+
+class _MemoryWriter:
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink = sink
+
+    def write(self, batches: list[pa.RecordBatch]) -> Position:
+        return {"rows": self._sink.add(batches)}
+
+    def close(self) -> None:
+        pass
+
+
+_NUMBERS: Final = count()
+_SINKS: Final[WeakValueDictionary[int, MemorySink]] = WeakValueDictionary()
+
+
+def _memory_sink(number: int, limit: int | None) -> MemorySink:
+    sink = _SINKS.get(number)
+    return MemorySink(limit, number) if sink is None else sink

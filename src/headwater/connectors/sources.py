@@ -1,0 +1,211 @@
+"""The sources as a flow carries them: frozen data that can be shown, compared and opened.
+
+Nothing here touches the disk or calls the user before `open`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
+
+import pyarrow as pa
+
+from headwater.connectors.columns import Known
+from headwater.connectors.decoding import Decoder
+from headwater.connectors.files import FileList
+from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
+from headwater.connectors.linefeed import CHUNK_BYTES, LineFeed
+from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
+from headwater.connectors.pacing import Pace
+from headwater.connectors.reading import PacedReader
+from headwater.connectors.tablefeed import TableFeed
+from headwater.dataflow.connectors import Position, SourceReader
+from headwater.model.errors import ConnectorError, FlowError
+
+BadLines = Literal["stop", "skip"]
+GENERATED_ROWS: Final = 4_096  # made at once: enough to be vectorised, little enough to be ready in a few milliseconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource:
+    """What all files have in common."""
+
+    kind: ClassVar[str]
+    blocking: ClassVar[bool] = False
+    guarantee: ClassVar[str] = "exactly-once"
+
+    path: str
+    schema: pa.Schema | None = None
+    pace: Pace = field(default_factory=Pace)
+    follow: bool = False
+    loop: bool = False
+    can_wait: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.follow and self.loop:
+            raise FlowError(f"{self.path}: follow waits for more and loop starts over; give one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineSource(FileSource):
+    """Files of lines."""
+
+    bad_lines: BadLines = "stop"
+    chunk_bytes: int = field(default=CHUNK_BYTES, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        super().__post_init__()
+        if self.bad_lines not in ("stop", "skip"):
+            raise FlowError(f"bad_lines={self.bad_lines!r} is not known; give 'stop' or 'skip'")
+
+    def form(self) -> Format:
+        """Return how the lines are written."""
+        raise NotImplementedError
+
+    def open(self, position: Position | None) -> SourceReader:
+        """Start reading behind the position, or at the first line."""
+        known = Known(self.schema, None if position is None else position.get("schema"))
+        feed = LineFeed(
+            FileList(self.path, follow=self.follow),
+            Decoder(self.form(), known, skip_bad=self.bad_lines == "skip"),
+            follow=self.follow,
+            loop=self.loop,
+            position=position,
+            chunk_bytes=self.chunk_bytes,
+        )
+        return PacedReader(feed, self.pace.start(self.path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvSource(LineSource):
+    """CSV files."""
+
+    kind: ClassVar[str] = "csv"
+    header: bool = True
+    delimiter: str = ","
+    nulls: tuple[str, ...] = ("",)
+
+    def __post_init__(self) -> None:
+        """Refuse a delimiter that cannot be told from the rest."""
+        super().__post_init__()
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
+            raise FlowError(f"delimiter={self.delimiter!r} cannot be one; give a single ASCII character such as ';'")
+
+    def form(self) -> Format:
+        """Return how the lines are written."""
+        return CsvFormat(header=self.header, delimiter=self.delimiter, nulls=self.nulls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonSource(LineSource):
+    """Files of JSON lines."""
+
+    kind: ClassVar[str] = "json"
+
+    def form(self) -> Format:
+        """Return how the lines are written."""
+        return JsonFormat()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSource(LineSource):
+    """Files of plain lines."""
+
+    kind: ClassVar[str] = "text"
+    schema: pa.Schema | None = TextFormat.schema
+
+    def form(self) -> Format:
+        """Return how the lines are written."""
+        return TextFormat()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetSource(FileSource):
+    """Parquet files."""
+
+    kind: ClassVar[str] = "parquet"
+
+    def open(self, position: Position | None) -> SourceReader:
+        """Start reading behind the position, or at the first row."""
+        files = FileList(self.path, follow=self.follow)
+        if self.follow and files.is_single:
+            raise ConnectorError(f"{self.path} is one Parquet file, which cannot grow; follow its directory instead")
+        known = Known(self.schema, None if position is None else position.get("schema"))
+        feed = TableFeed(files, known, follow=self.follow, loop=self.loop, position=position)
+        return PacedReader(feed, self.pace.start(self.path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorSource:
+    """Rows that are a function of their number."""
+
+    blocking: ClassVar[bool] = False
+    can_wait: ClassVar[bool] = True
+    guarantee: ClassVar[str] = "exactly-once"
+
+    function: Callable[[int, int], Any]
+    schema: pa.Schema | None = None
+    pace: Pace = field(default_factory=Pace)
+    rows: int | None = None
+    batch_rows: int = GENERATED_ROWS
+    kind: str = "generator"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if not callable(self.function):
+            raise FlowError(f"a generator needs a function of (first row, count), not a {type(self.function).__name__}")
+        if self.batch_rows < 1 or (self.rows is not None and self.rows < 0):
+            raise FlowError(f"batch_rows={self.batch_rows} must be at least 1 and rows={self.rows} at least 0")
+
+    def open(self, position: Position | None) -> SourceReader:
+        """Start at the row of the position, or at row 0."""
+        known = Known(self.schema, None if position is None else position.get("schema"))
+        feed = GeneratorFeed(self.function, known, rows=self.rows, batch_rows=self.batch_rows, position=position)
+        return PacedReader(feed, self.pace.start(self.kind))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterableSource:
+    """The rows of a Python iterable."""
+
+    kind: ClassVar[str] = "iterable"
+    can_wait: ClassVar[bool] = True
+
+    items: Iterable[Any] | Callable[[], Iterable[Any]] = field(repr=False)
+    schema: pa.Schema | None = None
+    pace: Pace = field(default_factory=Pace)
+    _opened: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be gone through."""
+        if not callable(self.items) and not hasattr(self.items, "__iter__"):
+            raise FlowError(
+                f"a {type(self.items).__name__} is not iterable; give a list, or a function that returns one"
+            )
+
+    @property
+    def blocking(self) -> bool:
+        """Whether the next item may keep us waiting; those of a list never do."""
+        return not isinstance(self.items, list | tuple | range)
+
+    @property
+    def guarantee(self) -> str:
+        """An iterator can be gone through once, so what it gave before a crash may be lost."""
+        return "at-most-once" if self._is_one_shot() else "exactly-once"
+
+    def open(self, position: Position | None) -> SourceReader:
+        """Go through the items again, passing over the rows that are stored."""
+        if self._is_one_shot() and self._opened:
+            raise ConnectorError(
+                "an iterator can be gone through only once and was opened before; "
+                "pass a function that returns a fresh one"
+            )
+        self._opened.append(True)
+        items = self.items() if callable(self.items) else self.items
+        known = Known(self.schema, None if position is None else position.get("schema"))
+        feed = IterableFeed(DrainedItems(items) if self.blocking else Items(items), known, position=position)
+        return PacedReader(feed, self.pace.start("iterable"))
+
+    def _is_one_shot(self) -> bool:
+        return hasattr(self.items, "__next__")

@@ -1,0 +1,98 @@
+"""The log: lines for people, or JSON objects for programs, to standard error or to a file. Never rows.
+
+Only this module decides where log lines go; everybody else asks `logging` for a logger and says what happened.
+"""
+
+import datetime
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from headwater.model.errors import ConfigError
+
+_QUIET: Final = ("py4j", "pyspark")  # they tell of their own insides at every turn
+_KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LogFormat(StrEnum):
+    """How a line is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class TextLines(logging.Formatter):
+    """`12:03:59 warning runtime.node: the store is full`: for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; fields a caller added come last."""
+        at = datetime.datetime.fromtimestamp(record.created).astimezone()
+        name = record.name.removeprefix("headwater.")
+        fields = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        line = f"{at:%H:%M:%S} {record.levelname.lower()} {name}: {record.getMessage()}{fields}"
+        return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
+
+
+class JsonLines(logging.Formatter):
+    """One object a line: ts, level, logger, message, and the fields a caller added."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        told: dict[str, Any] = {
+            "ts": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_extra(record),
+        }
+        if record.exc_info is not None:
+            told["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(told, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to whatever is standard error at that moment: a live table puts its own in place."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+@contextmanager
+def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
+    """Write the log inside the block. Who asks for a file or for JSON gets everything; others only what is wrong."""
+    handler = _Stderr() if file is None else _file(file)
+    handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO if file is not None or form is LogFormat.JSON else logging.WARNING)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        handler.close()
+
+
+def _file(path: Path) -> logging.Handler:
+    try:
+        return logging.FileHandler(path, encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"the log file {path} cannot be written: {failure.strerror}") from failure
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _KNOWN}

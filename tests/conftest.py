@@ -1,0 +1,31 @@
+"""What all tests share: one node on Spark for the whole run, since a session takes seconds to start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.runtime.config import NodeConfig
+from headwater.runtime.node import Node
+
+
+@pytest.fixture(scope="session")
+def spark_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node whose workers are Spark tasks. Tests deploy flows with names of their own on it."""
+    with Node(NodeConfig(store=tmp_path_factory.mktemp("store"), workers=2)) as node:
+        yield node
+
+
+@pytest.fixture
+def thread_node(tmp_path: Path) -> Iterator[Node]:
+    """A node whose workers are threads of this process."""
+    with Node(NodeConfig(store=tmp_path / "store", workers=2, spark=False)) as node:
+        yield node
+
+
+@pytest.fixture(params=["threads", pytest.param("spark", marks=pytest.mark.spark)])
+def node(request: pytest.FixtureRequest) -> Node:
+    """Either of them: the two pools keep the same contract."""
+    name = "spark_node" if request.param == "spark" else "thread_node"
+    found: Node = request.getfixturevalue(name)
+    return found

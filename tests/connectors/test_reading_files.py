@@ -1,0 +1,349 @@
+"""What is in a file, and what is wrong with it: rows, types, and sentences that name file and line."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.connectors import read
+from headwater.connectors.formats import TextFormat
+from headwater.connectors.sources import CsvSource, JsonSource, LineSource, TextSource
+from headwater.dataflow.stream import Stream, source
+from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
+from tests.connectors.polls import drained, polled, read_with_restarts, rest_of, rows_in, spec_of
+
+PAIR = pa.schema([("a", pa.int64()), ("b", pa.string())])
+
+
+def rows_of(stream: Stream) -> list[dict[str, object]]:
+    """Return all rows."""
+    return rows_in(drained(stream))
+
+
+def file_with(directory: Path, content: str | bytes, name: str = "x.csv") -> Path:
+    """Write a file and return its path."""
+    path = directory / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n", "a,b", "\n\n", "\ufeffa,b\n", "a,b\r\n\r\n"])
+def test_a_csv_file_without_rows_simply_ends(tmp_path: Path, content: str) -> None:
+    """Empty, blank, or a header only."""
+    assert rows_of(read.csv(file_with(tmp_path, content))) == []
+
+
+@pytest.mark.parametrize("name", ["json", "text"])
+def test_an_empty_file_of_lines_simply_ends(tmp_path: Path, name: str) -> None:
+    """No line, no row."""
+    path = file_with(tmp_path, "")
+    assert rows_of(read.json(path) if name == "json" else read.text(path)) == []
+
+
+def test_byte_order_mark_crlf_blank_lines_and_unicode_are_no_trouble(tmp_path: Path) -> None:
+    """As spreadsheets write it."""
+    path = file_with(tmp_path, "\ufeffcity,temperature\r\n\r\nZürich,1.5\r\n東京,2.5\r\n")
+    assert rows_of(read.csv(path)) == [
+        {"city": "Zürich", "temperature": 1.5},
+        {"city": "東京", "temperature": 2.5},
+    ]
+
+
+def test_a_newline_inside_quotes_does_not_end_a_record(tmp_path: Path) -> None:
+    """Whatever the chunk size."""
+    path = file_with(tmp_path, 'a,b\n1,"x\n\ny ""z"", ,"\n2,5" pipe\n3,"end"')
+    expected = [{"a": 1, "b": 'x\n\ny "z", ,'}, {"a": 2, "b": '5" pipe'}, {"a": 3, "b": "end"}]
+    for chunk_bytes in (1, 4, 9, 1000):
+        assert rows_of(source(CsvSource(path=str(path), chunk_bytes=chunk_bytes))) == expected
+
+
+def test_a_file_without_a_header_gets_names_or_takes_those_declared(tmp_path: Path) -> None:
+    """Names by number, from 1."""
+    path = file_with(tmp_path, "1;x\n2;y\n")
+    assert rows_of(read.csv(path, header=False, delimiter=";"))[0] == {"column_1": 1, "column_2": "x"}
+    assert rows_of(read.csv(path, header=False, delimiter=";", schema=PAIR))[1] == {"a": 2, "b": "y"}
+
+
+def test_an_unquoted_empty_field_is_null_and_a_quoted_one_is_empty_text(tmp_path: Path) -> None:
+    """So what to.csv writes is what read.csv reads; other words for null can be named."""
+    path = file_with(tmp_path, 'a,b\n1,\n,""\nNA,x\n')
+    assert rows_of(read.csv(path, nulls=("", "NA"))) == [
+        {"a": 1, "b": None},
+        {"a": None, "b": ""},
+        {"a": None, "b": "x"},
+    ]
+
+
+def test_types_that_were_not_declared_widen_with_later_rows(tmp_path: Path) -> None:
+    """Whole numbers to fractions to text; rows sent before keep their narrower type."""
+    path = file_with(tmp_path, "a\n1234567\n1.55555\n7654321\nwordword\n")
+    answers = drained(source(CsvSource(path=str(path), chunk_bytes=8)))
+    assert [str(answer.batch.schema.field("a").type) for answer in answers] == ["int64", "double", "double", "string"]
+    assert [row["a"] for row in rows_in(answers)] == [1234567, 1.55555, 7654321.0, "wordword"]
+
+
+def test_widened_types_survive_a_restart(tmp_path: Path) -> None:
+    """What was learnt is part of the position."""
+    path = file_with(tmp_path, "a\n1.5\n2\n3\n")
+    spec = spec_of(read.csv(path))
+    first = polled(spec.open(None), rows_max=1)
+    rest = polled(spec.open(first.position))
+    assert rest.batch.schema == first.batch.schema
+
+
+def test_json_fields_may_come_and_go(tmp_path: Path) -> None:
+    """A field that is not there is null; one that comes later joins at the end."""
+    path = file_with(tmp_path, '{"a":1}\n{"b":{"c":[1]},"a":2.5}\n', "x.json")
+    assert rows_of(read.json(path)) == [{"a": 1.0, "b": None}, {"a": 2.5, "b": {"c": [1]}}]
+
+
+def test_a_declared_schema_picks_json_fields(tmp_path: Path) -> None:
+    """Other fields are left out."""
+    path = file_with(tmp_path, '{"a":1,"b":"x","c":3}\n', "x.json")
+    assert rows_of(read.json(path, schema=PAIR)) == [{"a": 1, "b": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("a,b\n1,x\n2,y\nthree,z\n", r"x\.csv:4: .*'three' in column 'a', which is not int64; correct it, or pass bad"),
+        ("a,b\n1,x\n\n2\n", r"x\.csv:4: the line has 1 fields where 2 are expected"),
+        ('a,b\n1,"x\ny"\n2,y,z\n', r"x\.csv:4: the line has 3 fields where 2 are expected"),
+        ("a,b\n1,x\n2,\udcff\n", r"x\.csv:3: the line is not UTF-8 text: byte 0xff"),
+        ('a,b\n1,x\n2,"open\n3,z\n', r"x\.csv:3: the line opens a quote that is never closed"),
+    ],
+)
+def test_a_bad_csv_line_is_named(tmp_path: Path, content: str, sentence: str) -> None:
+    """The rows before it are sent first."""
+    path = file_with(tmp_path, content.encode(errors="surrogateescape"))
+    reader = spec_of(read.csv(path, schema=PAIR)).open(None)
+    assert polled(reader).batch.to_pylist()[0]["a"] == 1
+    with pytest.raises(ConnectorError, match=sentence):
+        reader.poll(1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('{"a":1', r"x\.json:2: the line is not JSON: .*; correct it"),
+        ("[1]", r"x\.json:2: the line is a JSON list, not an object"),
+        ('{"a":"one"}', r"x\.json:2: the line has 'one' in column 'a', which is not int64"),
+        ('{"a":1} {"a":2}', r"x\.json:2: the line is not JSON"),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_bad_json_line_is_named(tmp_path: Path, line: str, sentence: str, declared: bool) -> None:
+    """Whether the schema was declared or learnt from the rows before it."""
+    path = file_with(tmp_path, f'{{"a":1}}\n{line}\n{{"a":3}}\n', "x.json")
+    reader = spec_of(read.json(path, schema=PAIR if declared else None)).open(None)
+    assert polled(reader).batch.num_rows == 1
+    with pytest.raises(ConnectorError, match=sentence):
+        reader.poll(1000, 0)
+
+
+def test_bad_lines_are_skipped_and_counted_if_so_wished(tmp_path: Path) -> None:
+    """Each is counted once, also across restarts."""
+    path = file_with(tmp_path, "a,b\nbad\n1,x\n2\nno,y\n3,z\n4,w,\n")
+    spec = spec_of(read.csv(path, schema=PAIR, bad_lines="skip"))
+    first = polled(spec.open(None), rows_max=1)
+    rest = rest_of(spec.open(first.position))
+    assert [row["a"] for row in rows_in([first, *rest])] == [1, 3]
+    assert (first.unparsable, sum(answer.unparsable for answer in rest)) == (1, 3)
+
+
+def test_an_unclosed_quote_costs_one_line_if_bad_lines_are_skipped(tmp_path: Path) -> None:
+    """Not the rest of the file."""
+    answers = drained(read.csv(file_with(tmp_path, 'a,b\n1,x\n2,"open\n3,z\n'), schema=PAIR, bad_lines="skip"))
+    assert [row["a"] for row in rows_in(answers)] == [1, 3]
+    assert sum(answer.unparsable for answer in answers) == 1
+
+
+def test_objects_without_a_field_are_rows_without_a_column(tmp_path: Path) -> None:
+    """They neither vanish nor stop the reader."""
+    answers = drained(read.json(file_with(tmp_path, '{}\n{}\n{"a":1}\n', "x.json")), rows_max=2)
+    assert sum(answer.batch.num_rows for answer in answers) == 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    pieces=st.lists(
+        st.sampled_from(['"', ",", "\n", "\r", "1", "x", "1,x\n", '{"a":1}\n', "{", "\x00", "é"]), max_size=25
+    ),
+    junk=st.binary(max_size=4),
+    chunk_bytes=st.sampled_from([2, 7, 4096]),
+    kind=st.sampled_from([CsvSource, JsonSource, TextSource]),
+)
+def test_any_bytes_are_rows_or_counted_lines_or_one_clear_refusal(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], junk: bytes, chunk_bytes: int, kind: type[LineSource]
+) -> None:
+    """Whatever is in the file, nothing else escapes, and skipping bad lines always reaches the end."""
+    path = tmp_path_factory.getbasetemp() / "junk"
+    path.write_bytes(b"a,b\n" + "".join(pieces).encode() + junk)
+    schema = None if kind is JsonSource else PAIR if kind is CsvSource else TextFormat.schema
+    spec = kind(path=str(path), schema=schema, bad_lines="skip", chunk_bytes=chunk_bytes)
+    skipped = drained(source(spec))
+    assert read_with_restarts(source(spec), [(1, True, True)]) == rows_in(skipped)
+    if any(answer.unparsable for answer in skipped):
+        with pytest.raises(ConnectorError, match=r"junk:\d+: the line .*; correct it, or pass"):
+            drained(source(replace(spec, bad_lines="stop")))
+    else:
+        assert rows_in(drained(source(replace(spec, bad_lines="stop")))) == rows_in(skipped)
+
+
+def test_bad_lines_alone_are_still_counted(tmp_path: Path) -> None:
+    """Rows without a row carry the count and the position."""
+    answers = drained(read.json(file_with(tmp_path, "no\nnope\n", "x.json"), bad_lines="skip"))
+    assert [(answer.batch.num_rows, answer.unparsable) for answer in answers] == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("a,c\n1,2\n", r"x\.csv:1: column 'b' is missing, there are only: a, c"),
+        ("a,b,c\n1,2,3\n", r"x\.csv:1: column 'c' is not one of those expected: a, b"),
+        ("a,a\n1,2\n", r"x\.csv:1: column 'a' is there twice"),
+    ],
+)
+def test_a_header_that_differs_from_the_schema_is_refused(tmp_path: Path, content: str, sentence: str) -> None:
+    """The column is named."""
+    with pytest.raises(SchemaMismatch, match=sentence):
+        rows_of(read.csv(file_with(tmp_path, content), schema=PAIR))
+
+
+def test_a_later_file_with_other_columns_is_refused(tmp_path: Path) -> None:
+    """The file is named."""
+    file_with(tmp_path, "a,b\n1,2\n", "1.csv")
+    file_with(tmp_path, "a,c\n1,2\n", "2.csv")
+    with pytest.raises(SchemaMismatch, match=r"2\.csv:1: column 'b' is missing"):
+        rows_of(read.csv(tmp_path))
+
+
+@pytest.mark.parametrize("pattern", ["gone.csv", "gone/", "*.gone"])
+def test_a_file_that_does_not_exist_is_named(tmp_path: Path, pattern: str) -> None:
+    """So is a pattern that matches nothing."""
+    with pytest.raises(ConnectorError, match=r"(does not exist|no file matches).*check the path"):
+        spec_of(read.csv(tmp_path / pattern)).open(None)
+
+
+def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
+    """Hidden files do not count."""
+    file_with(tmp_path, "a\n", ".hidden")
+    with pytest.raises(ConnectorError, match="holds no files"):
+        spec_of(read.csv(tmp_path)).open(None)
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    """As a user without rights: root may read everything, so the reader gives its rights away first."""
+    path = file_with(tmp_path, "a\n1\n")
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    program = (
+        "import os, sys\n"
+        "from headwater.connectors.files import OpenFile\n"
+        "from headwater.model.errors import ConnectorError\n"
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "try: OpenFile('x.csv')\n"
+        "except ConnectorError as refusal: print(refusal)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "x.csv may not be read by this user; change its permissions or run as its owner\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "sentence"),
+    [
+        (None, "has vanished since the app stopped"),
+        ("a\n", "has 2 bytes, but 4 had been read"),
+        ("b\n7\n8\n", "is not the file that was being read"),
+    ],
+)
+def test_a_file_that_changed_between_two_runs_is_refused(tmp_path: Path, after: str | None, sentence: str) -> None:
+    """Going on in another file would be neither at least nor at most once."""
+    path = file_with(tmp_path, "a\n1\n2\n")
+    spec = spec_of(read.csv(path))
+    position = polled(spec.open(None), rows_max=1).position
+    path.unlink()
+    if after is not None:
+        path.write_text(after)
+    with pytest.raises(ConnectorError, match=sentence):
+        spec.open(position)
+
+
+def test_a_file_that_leaves_the_directory_between_two_runs_is_named(tmp_path: Path) -> None:
+    """It was not read to its end."""
+    file_with(tmp_path, "a\n1\n2\n", "1.csv")
+    file_with(tmp_path, "a\n3\n", "2.csv")
+    spec = spec_of(read.csv(tmp_path))
+    position = polled(spec.open(None), rows_max=1).position
+    (tmp_path / "1.csv").unlink()
+    with pytest.raises(
+        ConnectorError, match=r"1\.csv, which was being read when the app stopped, is no longer part of"
+    ):
+        spec.open(position)
+
+
+def test_a_file_that_disappears_before_its_turn_is_named(tmp_path: Path) -> None:
+    """The list was fixed when the source was opened."""
+    file_with(tmp_path, "a\n1\n", "1.csv")
+    file_with(tmp_path, "a\n2\n", "2.csv")
+    reader = spec_of(read.csv(tmp_path)).open(None)
+    (tmp_path / "2.csv").unlink()
+    polled(reader)
+    with pytest.raises(ConnectorError, match=r"2\.csv does not exist"):
+        reader.poll(1000, 0)
+
+
+def test_a_loop_starts_over_for_ever_but_not_on_nothing(tmp_path: Path) -> None:
+    """A source without a row ends, loop or not."""
+    reader = spec_of(read.csv(file_with(tmp_path, "a\n1\n2\n"), loop=True)).open(None)
+    assert [polled(reader).batch.to_pylist() for _ in range(3)] == [[{"a": 1}, {"a": 2}]] * 3
+    assert rows_of(read.csv(file_with(tmp_path, "a\n", "empty.csv"), loop=True)) == []
+
+
+def test_parquet_files_of_other_columns_or_none_at_all_are_refused(tmp_path: Path) -> None:
+    """By name of the file."""
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": ["x"]}), tmp_path / "2.parquet")
+    with pytest.raises(SchemaMismatch, match=r"2\.parquet: column 'a' is string here and int64"):
+        rows_of(read.parquet(tmp_path))
+    file_with(tmp_path, "no parquet", "0.parquet")
+    with pytest.raises(ConnectorError, match=r"0\.parquet is not a complete Parquet file"):
+        rows_of(read.parquet(tmp_path))
+
+
+def test_a_declared_schema_brings_parquet_files_to_one_type(tmp_path: Path) -> None:
+    """Where the values allow it."""
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [1.5]}), tmp_path / "2.parquet")
+    assert rows_of(read.parquet(tmp_path, schema=pa.schema([("a", pa.float64())]))) == [{"a": 1.0}, {"a": 1.5}]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: read.csv("x", rate=0),
+        lambda: read.csv("x", speed=-1, time_column="t"),
+        lambda: read.csv("x", rate=1, time_column="t"),
+        lambda: read.csv("x", follow=True, loop=True),
+        lambda: read.csv("x", delimiter=";;"),
+        lambda: read.csv("x", bad_lines="ignore"),  # type: ignore[arg-type]
+        lambda: read.iterable(5),  # type: ignore[arg-type]
+        lambda: read.generator("x"),  # type: ignore[arg-type]
+        lambda: read.cities(sensors=0),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_while_the_flow_is_built(build: object) -> None:
+    """Not when it runs."""
+    assert callable(build)
+    with pytest.raises(FlowError):
+        build()

@@ -1,0 +1,117 @@
+"""Exactly once under kill -9: workers, the JVM and the node itself, killed at random instants.
+
+Every kill is a real one. The results must be those of an undisturbed run, and the ledger must balance at every look.
+HEADWATER_KILLS multiplies how often; the default keeps the suite short.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+import headwater as hw
+from headwater.runtime.node import Node
+from headwater.runtime.pool import SparkPool
+from headwater.runtime.status import AppState
+from tests.runtime.flows import by_sensor, expected_sums, running_sums
+
+TIMES = int(os.environ.get("HEADWATER_KILLS", "1"))
+ROWS = 12_000
+PATIENCE_S = 150.0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(TIMES))
+def test_killed_workers_change_nothing(spark_node: Node, seed: int) -> None:
+    """Any worker, at any moment, again and again."""
+    rng = random.Random(seed)
+    sink = hw.to.memory()
+    app = spark_node.deploy(running_sums(f"workers-{seed}", ROWS, sink, rate=3_000))
+    kills = 0
+    while not spark_node.wait(app, rng.uniform(0.05, 0.5)):
+        assert spark_node.ledger(app).balanced
+        kills += _kill_one(spark_node.dispatcher.worker_pids(), rng)
+    assert app.state is AppState.FINISHED, app.error
+    assert kills >= 5
+    assert by_sensor(sink.rows()) == expected_sums(ROWS)
+    assert spark_node.ledger(app).balanced
+
+
+def _kill_one(pids: list[int], rng: random.Random) -> int:
+    if not pids:
+        return 0
+    try:
+        os.kill(rng.choice(pids), signal.SIGKILL)
+    except ProcessLookupError:  # it was just being replaced
+        return 0
+    return 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(TIMES))
+def test_a_killed_jvm_is_started_again_and_nothing_is_lost(spark_node: Node, seed: int) -> None:
+    """The node brings Spark back by itself; the flow goes on where the store stands."""
+    assert isinstance(spark_node.pool, SparkPool)
+    rng = random.Random(seed)
+    sink = hw.to.memory()
+    app = spark_node.deploy(running_sums(f"jvm-{seed}", ROWS, sink, rate=4_000))
+    assert not spark_node.wait(app, rng.uniform(0.2, 1.5))
+    os.kill(spark_node.pool.jvm_pid, signal.SIGKILL)
+    assert spark_node.wait(app, PATIENCE_S)
+    assert app.state is AppState.FINISHED, app.error
+    assert by_sensor(sink.rows()) == expected_sums(ROWS)
+    assert any("Spark was lost" in note for note in spark_node.status().notes)
+
+
+def _start(store: Path, out: Path, *, spark: bool) -> subprocess.Popen[bytes]:
+    """A node in a process of its own, writing to a file."""
+    here = Path(__file__).parents[2]
+    script = f"""
+import headwater as hw
+from tests.runtime.flows import running_sums
+from pathlib import Path
+flow = running_sums("killed", {ROWS}, hw.to.json({str(out)!r}), rate=6_000)
+status = hw.run(flow, store=Path({str(store)!r}), spark={spark})
+assert status.ledger.balanced, status.ledger
+"""
+    return subprocess.Popen([sys.executable, "-c", script], cwd=here, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def _run_through_kills(
+    tmp_path: Path, rng: random.Random, *, spark: bool, kills: int, alive_s: tuple[float, float]
+) -> int:
+    """Kill the node at random instants, start it again, let the last one finish; return how many kills hit."""
+    out, hit = tmp_path / "out.jsonl", 0
+    for _ in range(kills):
+        node = _start(tmp_path / "store", out, spark=spark)
+        try:
+            node.wait(rng.uniform(*alive_s))
+        except subprocess.TimeoutExpired:
+            node.kill()
+            node.wait()
+            hit += 1
+    last = _start(tmp_path / "store", out, spark=spark)
+    assert last.wait(PATIENCE_S) == 0
+    rows = [orjson.loads(line) for line in out.read_bytes().splitlines()]
+    assert by_sensor(rows) == expected_sums(ROWS)
+    return hit
+
+
+@pytest.mark.parametrize("seed", range(2 * TIMES))
+def test_a_node_killed_again_and_again_finishes_exactly_once(tmp_path: Path, seed: int) -> None:
+    """No line twice, none missing, none half-written, wherever the kill hit."""
+    hit = _run_through_kills(tmp_path, random.Random(seed), spark=False, kills=5, alive_s=(0.6, 1.4))
+    assert hit >= 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(TIMES))
+def test_a_node_on_spark_killed_in_mid_run_finishes_exactly_once(tmp_path: Path, seed: int) -> None:
+    """Its JVM and workers are orphans for a moment; the store's term keeps them from changing anything."""
+    hit = _run_through_kills(tmp_path, random.Random(seed), spark=True, kills=2, alive_s=(9.0, 12.0))
+    assert hit >= 1
