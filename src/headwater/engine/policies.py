@@ -58,10 +58,10 @@ class LongestQueue:
             chosen = [max(ready.values(), key=attrgetter("waiting"))]
         else:
             chosen = heapq.nlargest(count, ready.values(), key=attrgetter("waiting"))
-        if self._choices % PATIENT_SHARE == 0 and len(ready) > count:
+        if self._choices % PATIENT_SHARE == 0:
             oldest = min(ready.values(), key=attrgetter("ready_since_us"))
-            if now_us - oldest.ready_since_us > PATIENCE_US and oldest not in chosen:
-                chosen = [oldest, *chosen[: count - 1]]
+            if now_us - oldest.ready_since_us > PATIENCE_US:  # in front: of a pack, only the first is sure to run
+                chosen = [oldest, *(queue for queue in chosen if queue is not oldest)][:count]
         return chosen
 
 

@@ -79,6 +79,8 @@ class Queues:
         """Begin with none."""
         self._queues: dict[InstanceId, Queue] = {}
         self._ready: dict[InstanceId, Queue] = {}
+        self.bytes_held = 0  # over all queues: kept up to date, since pressure is looked at all the time
+        self.rows_of_app: dict[int, int] = {}
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -87,13 +89,19 @@ class Queues:
     def add(self, queue: Queue, now_us: int) -> None:
         """Begin to keep a queue."""
         queue.empty_since_us = None if queue.waiting else now_us
+        self.remove(queue.instance)
         self._queues[queue.instance] = queue
+        self._count(queue, queue.waiting, queue.bytes_held)
         self._refresh(queue, now_us)
 
     def remove(self, instance: InstanceId) -> None:
         """Forget a queue."""
-        self._queues.pop(instance, None)
+        queue = self._queues.pop(instance, None)
+        if queue is not None:
+            self._count(queue, -queue.waiting, -queue.bytes_held)
         self._ready.pop(instance, None)
+        if not any(other.app == instance.app for other in self._queues):
+            self.rows_of_app.pop(instance.app, None)
 
     def find(self, instance: InstanceId) -> Queue | None:
         """Return a queue, or None if its app is gone."""
@@ -107,25 +115,26 @@ class Queues:
         """Return the queues that a worker could run now."""
         return self._ready
 
-    def bytes_held(self) -> int:
-        """Return the bytes that wait on this node."""
-        return sum(queue.bytes_held for queue in self._queues.values())
-
     def put(self, instance: InstanceId, put_rows: int, put_bytes: int, now_us: int) -> None:
         """Note how much was ever put."""
         queue = self._queues.get(instance)
         if queue is not None:
+            before = queue.waiting, queue.bytes_held
             queue.put_rows = max(queue.put_rows, put_rows)
             queue.put_bytes = max(queue.put_bytes, put_bytes)
+            self._count(queue, queue.waiting - before[0], queue.bytes_held - before[1])
             self._refresh(queue, now_us)
 
     def took(self, instance: InstanceId, taken_rows: int, gone_bytes: int, now_us: int) -> None:
         """Note how much was ever taken."""
         queue = self._queues.get(instance)
         if queue is not None:
+            before = queue.waiting, queue.bytes_held
             queue.taken_rows = max(queue.taken_rows, taken_rows)
             queue.gone_bytes = max(queue.gone_bytes, gone_bytes)
             queue.put_rows = max(queue.put_rows, queue.taken_rows)
+            queue.put_bytes = max(queue.put_bytes, queue.gone_bytes)
+            self._count(queue, queue.waiting - before[0], queue.bytes_held - before[1])
             self._refresh(queue, now_us)
 
     def started(self, queue: Queue, worker: WorkerId, now_us: int) -> None:
@@ -145,6 +154,11 @@ class Queues:
         if queue is not None:
             queue.stopped = True
             self._refresh(queue, now_us)
+
+    def _count(self, queue: Queue, rows: int, size: int) -> None:
+        app = queue.instance.app
+        self.rows_of_app[app] = self.rows_of_app.get(app, 0) + rows
+        self.bytes_held += size
 
     def _refresh(self, queue: Queue, now_us: int) -> None:
         if not queue.ready:
@@ -167,3 +181,5 @@ class Queues:
             assert (instance in self._ready) == queue.ready, queue
             assert (queue.empty_since_us is not None) == (queue.waiting == 0 and queue.runs_on is None), queue
         assert self._ready.keys() <= self._queues.keys()
+        assert self.bytes_held == sum(queue.bytes_held for queue in self._queues.values())
+        assert sum(self.rows_of_app.values()) == sum(queue.waiting for queue in self._queues.values())

@@ -104,6 +104,7 @@ class Dispatcher:
         on_sink_rows: Callable[[Sequence[InstanceId]], None],
         on_trouble: Callable[[AppId, Trouble], None],
         on_store_full: Callable[[str], None],
+        on_room: Callable[[], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         """Wire the scheduler's effects to those who carry them out."""
@@ -113,7 +114,7 @@ class Dispatcher:
         self.code_of: dict[InstanceId, int] = {}
         self._store, self._term = store, term
         self._on_sink_rows, self._on_trouble = on_sink_rows, on_trouble
-        self._on_store_full, self._on_crash = on_store_full, on_crash
+        self._on_store_full, self._on_room, self._on_crash = on_store_full, on_room, on_crash
         self._connections: dict[WorkerId, Connection] = {}
         self._next_worker = 0
         self._pool: Pool | None = None
@@ -180,6 +181,7 @@ class Dispatcher:
         match message:
             case Done(reports):
                 self.handle(TurnEnded(connection.number, reports))
+                self._on_room()
             case Hello(_, epoch, spare):
                 connection.hello = message
                 self._connections[connection.number] = connection
@@ -273,6 +275,7 @@ class Dispatcher:
         self._post_pending = False
         while self._posted:
             self.handle(self._posted.popleft())
+        self._on_room()
 
     def _tick(self) -> None:
         deadline = self.scheduler.deadline()

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 START_S: Final = 120.0  # for Spark and the first workers, on a small board that is busy booting
 SWITCH_S: Final = 0.0005  # a pump that computes must not keep the scheduler from the interpreter for Python's 5 ms
-HOUSEKEEPING_S: Final = 0.02  # how often waiting bytes are measured and ended apps are noticed
+HOUSEKEEPING_S: Final = 0.02  # how soon an ended app is noticed
 RECENT_US: Final = 5_000_000
 NOTES_MAX: Final = 20
 RESTARTS_MAX: Final = 5  # of a lost JVM in a row before the node gives up
@@ -132,12 +132,14 @@ class Node:
             on_sink_rows=self._sinks.rows_for,
             on_trouble=self._on_trouble,
             on_store_full=self._on_store_full,
+            on_room=self._on_room,
             on_crash=self._on_crash,
         )
         self._sources = SourcePump(
             self.store,
             self.term,
             self.pressure,
+            self.dispatcher.scheduler.queues,
             sample_share=self.config.sample_share,
             post=self.dispatcher.post,
             on_crash=self._on_crash,
@@ -152,6 +154,9 @@ class Node:
         )
         self._address = address
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeper", daemon=True)
+
+    def _on_room(self) -> None:
+        self._sources.wake_paused()
 
     def _post(self, events: Sequence[Event]) -> None:
         self.dispatcher.post(events)
@@ -408,10 +413,10 @@ class Node:
             self._restarting.release()
 
     def _keep_house(self) -> None:
-        """Measure what waits, notice ended apps, begin new epochs."""
+        """Notice ended apps, begin new epochs."""
         epoch_ends = time.monotonic() + self.config.epoch_s
         while not self._stopping.wait(HOUSEKEEPING_S):
-            self._measure()
+            self._forget_old_latencies()
             for app in list(self.apps.values()):
                 if app.state is AppState.RUNNING and self._is_finished(app):
                     self._end_app(app, AppState.FINISHED, None)
@@ -422,13 +427,7 @@ class Node:
                 self._restarts = 0
                 self.dispatcher.begin_epoch(self.dispatcher.ask(self.dispatcher.scheduler.workers_wanted))
 
-    def _measure(self) -> None:
-        queues = list(self.dispatcher.scheduler.queues.all())
-        rows: dict[int, int] = {}
-        for queue in queues:
-            rows[queue.instance.app] = rows.get(queue.instance.app, 0) + queue.waiting
-        self.pressure.measure(sum(queue.bytes_held for queue in queues), rows)
-        self._sources.wake()
+    def _forget_old_latencies(self) -> None:
         if now_us() - self._recent_from_us > RECENT_US:
             self._recent_from_us = now_us()
             for app in list(self.apps.values()):

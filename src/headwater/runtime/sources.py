@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
 from headwater.engine.pressure import Pressure
+from headwater.engine.queues import Queues
 from headwater.engine.scheduler import Event, RowsGone, RowsPut
 from headwater.engine.store import (
     TERM_KEY,
@@ -58,6 +59,7 @@ class SourceTask:
     closed: bool = False
     paused: bool = False
     batches: int = 0
+    backlog: int = 0  # rows in the queues it fills, as of its last commit
     _sampled: float = 0.0
 
     def stamps(self, rows: int, born_us: int, share: float) -> tuple[Stamp, ...]:
@@ -85,6 +87,7 @@ class SourcePump:
         store: LmdbStore,
         term: bytes,
         pressure: Pressure,
+        queues: Queues,
         *,
         sample_share: float,
         post: Callable[[Sequence[Event]], None],
@@ -93,7 +96,9 @@ class SourcePump:
         on_crash: Callable[[BaseException], None],
     ) -> None:
         """Begin without sources."""
-        self._store, self._term, self._pressure = store, term, pressure
+        self._store, self._term, self._pressure, self._queues = store, term, pressure, queues
+        self._rows_max = max(1, min(POLL_ROWS_MAX, pressure.config.app_rows // 4))
+        self._any_paused = False
         self._sample_share = sample_share
         self._post, self._on_failed = post, on_failed
         self._on_store_full, self._on_crash = on_store_full, on_crash
@@ -127,9 +132,10 @@ class SourcePump:
             if not task.spec.blocking:  # its own thread closes it, when its reader lets go
                 _close(task)
 
-    def wake(self) -> None:
-        """Look again now: there is room, or something was added."""
-        self._wake.set()
+    def wake_paused(self) -> None:
+        """Rows have gone: look again now, if any source is paused."""
+        if self._any_paused:
+            self._wake.set()
 
     def stop(self) -> None:
         """Stop reading."""
@@ -173,21 +179,32 @@ class SourcePump:
         offers: list[_Offer] = []
         now = now_us()
         wake_at = now + int(IDLE_MAX_S * 1e6)
+        self._measure(tasks)
         for task in tasks:
             if now < task.idle_until_us:
                 wake_at = min(wake_at, task.idle_until_us)
                 continue
             task.paused = not self._pressure.may_read(task.app, task.spec.can_wait)
-            if not task.paused:
+            if task.paused:
+                task.backlog = 0  # by the time we look again, the scheduler knows better
+            else:
                 offer = self._ask(task, now)
                 if offer is not None:
                     offers.append(offer)
                 wake_at = min(wake_at, task.idle_until_us)
+        self._any_paused = any(task.paused for task in tasks)
         return offers, 0 if offers else wake_at - now_us()
+
+    def _measure(self, tasks: Sequence[SourceTask]) -> None:
+        """Tell the pressure what waits: what the scheduler knows, and what we have just stored and it may not."""
+        rows = dict(self._queues.rows_of_app)
+        for task in tasks:
+            rows[task.app] = max(rows.get(task.app, 0), task.backlog)
+        self._pressure.measure(self._queues.bytes_held, rows)
 
     def _ask(self, task: SourceTask, now: int) -> _Offer | None:
         try:
-            answer = task.reader.poll(POLL_ROWS_MAX, now)
+            answer = task.reader.poll(self._rows_max, now)
         except Exception as failure:  # a user's iterable or generator may raise anything
             self._fail(task, failure)
             return None
@@ -251,12 +268,14 @@ class SourcePump:
         count = rows.batch.num_rows
         if offer.puts:
             self._schemas.ensure(txn, self._schemas.known(rows.batch.schema))
+        task.backlog = 0
         by_target: dict[int, list[tuple[int, bytes]]] = {}
         for target, part_rows, encoded in offer.puts:
             by_target.setdefault(target, []).append((part_rows, encoded))
         for target, entries in by_target.items():
             instance = InstanceId(task.app, target)
             record = append(txn, instance, entries)
+            task.backlog += record.waiting_rows
             events.append(RowsPut(instance, record.put_rows, record.put_bytes))
         before = task.record
         after = ConnectorRecord(

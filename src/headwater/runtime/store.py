@@ -19,7 +19,8 @@ from headwater.model.errors import StoreError, StoreFull
 READERS_MAX: Final = 1_024  # processes and threads that read at the same time
 ROOM_FOR_STATE: Final = 4 << 30  # of address space beyond the budget for rows; costs nothing until it is used
 _FILE: Final = "data.mdb"
-_NO_ROOM: Final = ("No space left", "File too large", "quota exceeded")  # how strerror says ENOSPC, EFBIG, EDQUOT
+# How strerror says ENOSPC, EFBIG and EDQUOT; and EIO, which LMDB makes of a write that the disk took only half of.
+_NO_ROOM: Final = ("No space left", "File too large", "quota exceeded", "Input/output error")
 
 
 class _Snapshot:
@@ -167,7 +168,10 @@ class LmdbStore:
         if isinstance(refusal, lmdb.MapFullError):
             return StoreFull(f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget")
         if isinstance(refusal, lmdb.DiskError) or any(words in str(refusal) for words in _NO_ROOM):
-            return StoreFull(f"no space is left on the disk of {self.directory}; free some, nothing is lost")
+            return StoreFull(
+                f"no space is left on the disk of {self.directory}, or it fails ({refusal}); "
+                "nothing is lost, and it goes on as soon as there is room"
+            )
         return StoreError(f"the store in {self.directory} cannot be written: {refusal}")
 
     def forget_dead_readers(self) -> int:

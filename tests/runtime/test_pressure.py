@@ -1,0 +1,200 @@
+"""Memory is bounded: pause, spill, shed, in that order, all visible and accounted for."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.connectors.local import MemorySink
+from headwater.dataflow.connectors import Ended, Poll, Position, Rows
+from headwater.engine.pressure import PressureConfig
+from headwater.runtime.config import NodeConfig
+from headwater.runtime.node import App, Node
+from headwater.runtime.status import AppState
+from tests.runtime.flows import made_rows
+
+PATIENCE_S = 120.0
+ROW_BYTES = 1_000
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A source of wide rows that cannot wait."""
+
+    rows: int
+    can_wait: bool = False
+    kind: str = "sensor"
+    schema: None = None
+    blocking: bool = False
+    guarantee: str = "exactly-once"
+
+    def open(self, position: Position | None) -> "SensorReader":
+        """Go on behind the position."""
+        return SensorReader(self.rows, 0 if position is None else position["n"])
+
+
+class SensorReader:
+    """Gives fifty rows at a time, as fast as it is asked."""
+
+    def __init__(self, rows: int, at: int) -> None:
+        """Stand at a row."""
+        self._rows, self._at = rows, at
+
+    def poll(self, rows_max: int, now_us: int) -> Poll:
+        """Return the next rows."""
+        count = min(50, rows_max, self._rows - self._at)
+        if count == 0:
+            return Ended()
+        numbers = range(self._at, self._at + count)
+        self._at += count
+        batch = pa.record_batch({"n": pa.array(numbers, pa.int64()), "wide": ["x" * ROW_BYTES] * count})
+        return Rows(batch, {"n": self._at})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def gated(name: str, source: hw.Stream, gate: Path) -> tuple[hw.Flow, MemorySink]:
+    """A flow whose one operator takes nothing before the gate is open."""
+    path = str(gate)
+
+    def wait_for_gate(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import os
+        import time
+
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        return batch.select(["n"])
+
+    collected = hw.to.memory()
+    return hw.flow(name, source.map(wait_for_gate).sink(collected)), collected
+
+
+@contextmanager
+def small_node(tmp_path: Path, **budgets: int) -> Iterator[Node]:
+    """A node with little room."""
+    config = NodeConfig(store=tmp_path / "store", spark=False, pressure=PressureConfig(**budgets))
+    with Node(config) as node:
+        yield node
+
+
+def wait_until_paused(node: Node, app: App) -> None:
+    """Wait until all sources of an app are paused."""
+    while not all(source.paused for source in app.sources):
+        assert not node.wait(app, 0.01), app.error
+
+
+def test_a_source_that_can_wait_is_paused_when_its_app_has_enough_waiting(tmp_path: Path) -> None:
+    """The queue stays near its bound although the generator could fill it for ever; then everything gets through."""
+    with small_node(tmp_path, app_rows=2_000) as node:
+        flow, sink = gated("paused", hw.read.generator(made_rows, rows=20_000), tmp_path / "gate")
+        app = node.deploy(flow)
+        wait_until_paused(node, app)
+        status = node.status(ledgers=True)
+        ledger = status.apps[0].ledger
+        assert ledger is not None
+        assert 2_000 <= ledger.waiting <= 3_000
+        assert status.pressure == "pausing"
+        assert status.apps[0].operators[0].note == "paused"
+        (tmp_path / "gate").touch()
+        assert node.wait(app, PATIENCE_S)
+        assert [row["n"] for row in sink.rows()] == list(range(20_000))
+
+
+def test_a_sensor_that_cannot_wait_spills_and_loses_nothing_within_the_disk_budget(tmp_path: Path) -> None:
+    """Past the memory budget a file would pause; the sensor's rows wait on disk instead."""
+    with small_node(tmp_path, memory_bytes=1 << 20, disk_bytes=64 << 20) as node:
+        flow, sink = gated("spilling", hw.source(Sensor(10_000)), tmp_path / "gate")
+        app = node.deploy(flow)
+        levels = set()
+        while not app.sources[0].ended:
+            levels.add(node.status().pressure)
+            assert not node.wait(app, 0.01)
+        levels.add(node.status().pressure)
+        assert "spilling" in levels
+        (tmp_path / "gate").touch()
+        assert node.wait(app, PATIENCE_S)
+        assert [row["n"] for row in sink.rows()] == list(range(10_000))
+        assert node.ledger(app).dropped == {}
+
+
+def test_past_the_disk_budget_the_oldest_rows_are_shed_and_counted(tmp_path: Path) -> None:
+    """What is left is the newest, in order; the ledger says how many went and balances."""
+    with small_node(tmp_path, memory_bytes=1 << 20, disk_bytes=4 << 20) as node:
+        flow, sink = gated("shedding", hw.source(Sensor(20_000)), tmp_path / "gate")
+        app = node.deploy(flow)
+        levels = set()
+        while not app.sources[0].ended:
+            levels.add(node.status().pressure)
+            ledger = node.ledger(app)
+            assert ledger.balanced, ledger
+            assert not node.wait(app, 0.01)
+        assert "shedding" in levels
+        (tmp_path / "gate").touch()
+        assert node.wait(app, PATIENCE_S)
+        ledger = node.ledger(app)
+        kept = [row["n"] for row in sink.rows()]
+        assert ledger.balanced
+        assert ledger.dropped["shed"] == 20_000 - len(kept) > 10_000
+        assert kept == sorted(kept)
+        assert kept[-1_000:] == list(range(19_000, 20_000))
+
+
+def test_a_full_disk_stops_commits_and_loses_nothing(tmp_path: Path) -> None:
+    """With no room left for the store's file the node says so and waits; given room, it finishes exactly once."""
+    script = """
+import resource, sys
+from pathlib import Path
+import headwater as hw
+from headwater.runtime.config import NodeConfig
+from headwater.runtime.node import Node
+from tests.runtime.test_pressure import Sensor
+
+room = Path(sys.argv[1])
+sink = hw.to.memory()
+flow = hw.flow("full", hw.source(Sensor(20_000, can_wait=True)).select("n").sink(sink))
+with Node(NodeConfig(store=room / "store", spark=False)) as node:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, resource.RLIM_INFINITY))
+    app = node.deploy(flow)
+    while not any("no space" in note for note in node.status().notes):
+        assert not node.wait(app, 0.01), (app.state, app.error)
+    assert node.ledger(app).balanced
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert node.wait(app, 60)
+    assert node.ledger(app).balanced
+    assert [row["n"] for row in sink.rows()] == list(range(20_000)), app.error
+"""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_budgets_that_contradict_one_another_are_refused() -> None:
+    """Memory beyond disk makes no sense."""
+    with pytest.raises(hw.HeadwaterError, match="within the disk budget"):
+        PressureConfig(memory_bytes=10, disk_bytes=5)
+
+
+def test_a_stopped_app_is_told_apart_from_a_finished_one(tmp_path: Path) -> None:
+    """Halting keeps what waits, for later."""
+    with small_node(tmp_path, app_rows=1_000) as node:
+        flow, _ = gated("halted", hw.read.generator(made_rows, rows=5_000), tmp_path / "gate")
+        app = node.deploy(flow)
+        wait_until_paused(node, app)
+        (tmp_path / "gate").touch()
+        node.halt(app)
+        assert app.state is AppState.STOPPED
+        assert node.ledger(app).balanced
