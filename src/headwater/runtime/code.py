@@ -3,10 +3,10 @@
 It comes from the flow that this node was given on its own machine, never from a peer.
 """
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import cloudpickle
@@ -61,7 +61,9 @@ def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:
 
 def pack_plan(plan: ChainPlan) -> bytes:
     """Pickle a plan; functions of the user's own modules go along by value, so that no worker needs the file."""
-    own = [module for module in list(sys.modules.values()) if _is_users(module)]
+    own = [
+        module for module in list(sys.modules.values()) if _is_users(module.__name__, getattr(module, "__file__", None))
+    ]
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -83,10 +85,10 @@ _NOT_USERS: Final = tuple(
 )
 
 
-def _is_users(module: ModuleType) -> bool:
+@functools.cache  # thousands of modules, and resolving a path costs 100 us
+def _is_users(name: str, place: str | None) -> bool:
     """Whether a module is the user's own: not the standard library, not installed, not ours."""
-    place = getattr(module, "__file__", None)
-    if module.__name__ == "__main__" or not isinstance(place, str):
+    if name == "__main__" or place is None:
         return False
     return not str(Path(place).resolve()).startswith(_NOT_USERS)
 
