@@ -16,7 +16,7 @@ from headwater.dataflow.graph import Chain, Graph, Route, SinkQueue, Spread
 from headwater.dataflow.stream import ERRORS, Declaration, Flow, Input
 from headwater.model.errors import FlowError, UnknownColumn
 from headwater.model.ids import checked_name
-from headwater.model.keys import KEY_GROUPS
+from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator
 from headwater.operators.chain import DEAD_LETTERS
 from headwater.operators.stateless import KeyBy, Routing, Union
@@ -66,13 +66,20 @@ def _topological(flow: Flow) -> tuple[Declaration, ...]:
     while waiting:
         ready = [one for one in waiting if all(given.operator in ordered for given in one.inputs)]
         if not ready:
-            names = " → ".join(sorted(one.name for one in waiting))
-            raise FlowError(
-                f"flow {flow.name!r} has a cycle among: {names}; rows must flow one way, from sources to sinks"
-            )
+            names = " → ".join(_cycle(waiting))
+            raise FlowError(f"flow {flow.name!r} has a cycle: {names}; rows must flow one way, from sources to sinks")
         ordered.update((one.name, one) for one in ready)
         waiting = [one for one in waiting if one.name not in ordered]
     return tuple(ordered.values())
+
+
+def _cycle(waiting: Iterable[Declaration]) -> list[str]:
+    """Return a cycle among declarations that all wait for one another: walk back until a name comes again."""
+    before = {one.name: [given.operator for given in one.inputs] for one in waiting}
+    walk = [min(before)]
+    while walk[-1] not in walk[:-1]:
+        walk.append(next(name for name in before[walk[-1]] if name in before))
+    return walk[walk.index(walk[-1]) :][::-1]
 
 
 def _check_input(declared: Declaration, given: Input, by_name: Mapping[str, Declaration]) -> None:
@@ -109,9 +116,10 @@ def _check_port(declared: Declaration, given: Input, origin: Operator) -> None:
 def _check_parts(ordered: Iterable[Declaration]) -> None:
     for declared in ordered:
         _check_arity(declared)
-        if not 1 <= declared.parallelism <= KEY_GROUPS:
+        if declared.parallelism not in range(1, KEY_GROUPS + 1):
             raise FlowError(
-                f"operator {declared.name!r} has parallelism {declared.parallelism}; it must be from 1 to {KEY_GROUPS}"
+                f"operator {declared.name!r} has parallelism {declared.parallelism!r}; "
+                f"it must be a whole number from 1 to {KEY_GROUPS}"
             )
 
 
@@ -154,6 +162,11 @@ def _check_columns(name: str, operator: Operator, inputs: Iterable[pa.Schema | N
             for column in operator.columns_needed:
                 if column not in schema.names:
                     raise UnknownColumn(name, column, schema.names)
+                if isinstance(operator, KeyBy) and not can_be_key(schema.field(column).type):
+                    raise FlowError(
+                        f"operator {name!r} spreads rows by column {column!r}, a {schema.field(column).type}; "
+                        "a key is a number, a text, bytes, a date or a time"
+                    )
 
 
 def _check_types(ordered: Iterable[Declaration], schemas: Mapping[str, pa.Schema | None]) -> None:

@@ -121,10 +121,10 @@ class SinkSpec(Protocol):
 
 
 def is_source(part: object) -> TypeGuard[SourceSpec]:
-    """Whether this is a source."""
-    return isinstance(part, SourceSpec)
+    """Whether this is a source; its class alone is none."""
+    return isinstance(part, SourceSpec) and not isinstance(part, type)
 
 
 def is_sink(part: object) -> TypeGuard[SinkSpec]:
     """Whether this is a sink; a source has all the attributes of one, and some more."""
-    return isinstance(part, SinkSpec) and not isinstance(part, SourceSpec)
+    return isinstance(part, SinkSpec) and not isinstance(part, SourceSpec | type)

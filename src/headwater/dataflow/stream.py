@@ -89,7 +89,7 @@ class Stream:
         fuse: bool = True,
     ) -> "Stream":
         """One row out for each row in. The function sees a batch, a DataFrame or a row, as its annotation says."""
-        operator = Map(function=function, form=_form(function, form), schema=schema, on_error=OnError(on_error))
+        operator = Map(function=function, form=_form(function, form), schema=schema, on_error=_on_error(on_error))
         return self._then(operator, name, parallelism, fuse)
 
     def flat_map(
@@ -104,7 +104,7 @@ class Stream:
         fuse: bool = True,
     ) -> "Stream":
         """Any number of rows out for each row in."""
-        operator = FlatMap(function=function, form=_form(function, form), schema=schema, on_error=OnError(on_error))
+        operator = FlatMap(function=function, form=_form(function, form), schema=schema, on_error=_on_error(on_error))
         return self._then(operator, name, parallelism, fuse)
 
     def filter(
@@ -119,7 +119,7 @@ class Stream:
     ) -> "Stream":
         """Keep the rows for which the predicate is true: a function, or an expression such as `col("x") > 3`."""
         given = Form.ARROW if isinstance(predicate, pc.Expression) else _form(predicate, form)
-        operator = Filter(predicate=predicate, form=given, on_error=OnError(on_error))
+        operator = Filter(predicate=predicate, form=given, on_error=_on_error(on_error))
         return self._then(operator, name, parallelism, fuse)
 
     def select(self, *columns: str, name: str | None = None, fuse: bool = True, **renamed: str) -> "Stream":
@@ -127,6 +127,10 @@ class Stream:
         chosen = tuple((column, column) for column in columns) + tuple(renamed.items())
         if not chosen:
             raise FlowError("select needs at least one column")
+        names = [new for new, _ in chosen]
+        if len(set(names)) != len(names):
+            twice = next(one for one in names if names.count(one) > 1)
+            raise FlowError(f"select makes two columns named {twice!r}; give one of them another name")
         return self._then(Select(columns=chosen), name, self.vertex.parallelism, fuse)
 
     def union(self, *others: "Stream", name: str | None = None) -> "Stream":
@@ -149,7 +153,7 @@ class Stream:
         if len(set(into)) != len(into) or len(into) < 2 or ERRORS in into:
             raise FlowError(f"split needs at least two different branch names other than {ERRORS!r}, not {tuple(into)}")
         operator = Split(
-            function=function, form=_form(function, form), branches=tuple(into), on_error=OnError(on_error)
+            function=function, form=_form(function, form), branches=tuple(into), on_error=_on_error(on_error)
         )
         vertex = Vertex(operator, (self,), name, parallelism)
         return tuple(Stream(vertex, branch) for branch in into)
@@ -196,7 +200,7 @@ class KeyedStream(Stream):
             form=_form(function, form),
             schema=schema,
             key_columns=self.key,
-            on_error=OnError(on_error),
+            on_error=_on_error(on_error),
         )
         return self._then(operator, name, parallelism, fuse)
 
@@ -268,4 +272,14 @@ def _free_name(kind: str, taken: set[str]) -> str:
 def _form(function: UserFunction, given: FormName | None) -> Form:
     if not callable(function):
         raise FlowError(f"an operator needs a function, not a {type(function).__name__}")
-    return form_of(function) if given is None else Form(given)
+    if given is None:
+        return form_of(function)
+    if given not in tuple(Form):
+        raise FlowError(f"form={given!r} is unknown; a function takes 'arrow' batches, 'pandas' DataFrames or 'rows'")
+    return Form(given)
+
+
+def _on_error(given: OnErrorName) -> OnError:
+    if given not in tuple(OnError):
+        raise FlowError(f"on_error={given!r} is unknown; use 'stop' or 'dead-letter'")
+    return OnError(given)

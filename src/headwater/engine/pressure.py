@@ -52,11 +52,13 @@ class Pressure:
         self._memory_full = False
         self._apps_full: set[int] = set()
         self._spilling = False
+        self._shedding = False
 
     def measure(self, bytes_held: int, rows_of_app: dict[int, int]) -> None:
         """Take note of what waits now."""
         config = self.config
         self.bytes_held = bytes_held
+        self._shedding &= bytes_held >= config.disk_bytes * config.resume_share
         mark = config.memory_bytes * (config.resume_share if self._memory_full else 1.0)
         self._memory_full = bytes_held >= mark
         for app, rows in rows_of_app.items():
@@ -75,10 +77,15 @@ class Pressure:
         """Return how many bytes of the oldest rows must go before so many new ones can be stored."""
         return max(0, self.bytes_held + bytes_coming - self.config.disk_bytes)
 
+    def shed(self, freed: int) -> None:
+        """Take note that so many bytes were shed."""
+        self.bytes_held -= freed
+        self._shedding = self._shedding or freed > 0
+
     @property
     def level(self) -> Level:
         """The level, for people."""
-        if self.bytes_held >= self.config.disk_bytes:
+        if self._shedding or self.bytes_held >= self.config.disk_bytes:
             return Level.SHEDDING
         if self._memory_full:
             return Level.SPILLING if self._spilling else Level.PAUSING

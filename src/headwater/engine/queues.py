@@ -40,7 +40,9 @@ class Queue:
     put_bytes: int = 0
     gone_bytes: int = 0
     runs_on: WorkerId | None = None
-    stopped: bool = False
+    rows_given: int = 0  # to the worker that runs it
+    stopped: bool = False  # its app has ended
+    blocked: bool = False  # its last commit found no room; it is tried again later
     ready_since_us: int = 0
     row_cost_us: float | None = None  # compute time per row; None until a turn has been seen
     rows_out_per_row: float = 1.0
@@ -64,7 +66,13 @@ class Queue:
     @property
     def ready(self) -> bool:
         """Whether a worker could run it now."""
-        return self.scheduled and self.runs_on is None and not self.stopped and self.put_rows > self.taken_rows
+        held = self.stopped or self.blocked or self.runs_on is not None or not self.scheduled
+        return not held and self.put_rows > self.taken_rows
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it may hold a row that kills workers."""
+        return self.deaths > 0 or self.rows_limit is not None
 
     def empty_total_us(self, now_us: int) -> int:
         """Return for how long the queue has been empty, up to now."""
@@ -137,15 +145,17 @@ class Queues:
             self._count(queue, queue.waiting - before[0], queue.bytes_held - before[1])
             self._refresh(queue, now_us)
 
-    def started(self, queue: Queue, worker: WorkerId, now_us: int) -> None:
+    def started(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
         """Note that a worker runs it: at most one at a time, for order."""
         assert queue.ready, queue
         queue.runs_on = worker
+        queue.rows_given = rows
         self._refresh(queue, now_us)
 
     def ended(self, queue: Queue, now_us: int) -> None:
         """Note that nobody runs it any more."""
         queue.runs_on = None
+        queue.rows_given = 0
         self._refresh(queue, now_us)
 
     def stop(self, instance: InstanceId, now_us: int) -> None:
@@ -154,6 +164,11 @@ class Queues:
         if queue is not None:
             queue.stopped = True
             self._refresh(queue, now_us)
+
+    def block(self, queue: Queue, blocked: bool, now_us: int) -> None:
+        """Let no worker run it for a while, or let them again."""
+        queue.blocked = blocked
+        self._refresh(queue, now_us)
 
     def _count(self, queue: Queue, rows: int, size: int) -> None:
         app = queue.instance.app

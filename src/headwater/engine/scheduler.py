@@ -342,7 +342,7 @@ class Scheduler:
             return [ReportTrouble(app, report.trouble)]
         if report.note.startswith(STORE_FULL):
             self._retry_at[instance] = now_us + RETRY_US
-            self.queues.stop(instance, now_us)
+            self.queues.block(queue, True, now_us)
             return [ReportStoreFull(app, report.note)]
         return []
 
@@ -369,8 +369,7 @@ class Scheduler:
             del self._retry_at[instance]
             queue = self.queues.find(instance)
             if queue is not None:
-                queue.stopped = False
-                self.queues.ended(queue, now_us)
+                self.queues.block(queue, False, now_us)
         if self._dedicated or not self.queues.ready() or not self.workers:
             return []
         spares = sum(worker.spare for worker in self.workers.values()) + self._spares_hired
@@ -422,7 +421,7 @@ class Scheduler:
         for queue in chosen:
             rows = self.config.consumption.rows_for(queue)
             parts.append(Assignment(queue.instance, rows, _verdict(queue)))
-            self.queues.started(queue, worker.number, now_us)
+            self.queues.started(queue, worker.number, rows, now_us)
         worker.assignments = tuple(parts)
         worker.since_us = now_us
         return RunTurn(worker.number, worker.assignments)
@@ -434,13 +433,13 @@ def _held_up(workers: Sequence[Worker], now_us: int) -> bool:
 
 def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
     """Keep the first, and as many of the others as stay short together."""
-    if len(chosen) == 1 or chosen[0].deaths:
+    if len(chosen) == 1 or chosen[0].suspect:
         return chosen[:1]
     packed: list[Queue] = []
     expected_us = 0.0
     for queue in chosen:
         cost = consumption.rows_for(queue) * queue.row_cost_us if queue.row_cost_us is not None else PACK_US / 2
-        if packed and (expected_us + cost > PACK_US or queue.deaths):
+        if packed and (expected_us + cost > PACK_US or queue.suspect):
             break
         packed.append(queue)
         expected_us += cost

@@ -10,10 +10,11 @@ and can be removed as such.
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, Protocol
 
+from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import group_of
@@ -133,7 +134,7 @@ def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S"))
 
 
-_QUEUE: Final = struct.Struct("<9q")
+_QUEUE: Final = struct.Struct("<10q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class QueueRecord:
     gone_bytes: int = 0
     shed_rows: int = 0
     last_end_us: int = 0  # when the last turn ended; what arrived before waited in the queue, not at its head
+    turns: int = 0
 
     @property
     def waiting_rows(self) -> int:
@@ -167,6 +169,7 @@ class QueueRecord:
             self.gone_bytes,
             self.shed_rows,
             self.last_end_us,
+            self.turns,
         )
 
 
@@ -198,6 +201,43 @@ def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, byte
         record.gone_bytes,
         record.shed_rows,
         record.last_end_us,
+        record.turns,
     )
     txn.put(queue_key(instance), record.pack())
     return record
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """What was shed from a queue, and its record afterwards."""
+
+    rows: int
+    freed: int
+    record: QueueRecord
+
+
+def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int, *, behind_rows: int) -> Shed:
+    """Drop the oldest entries of a queue, except its head and the rows that a worker has in its hands.
+
+    A turn that finds one of its entries gone is superseded. Were those shed that a running turn holds, a queue under
+    constant pressure would supersede every turn and never get on.
+    """
+    record = read_queue(txn, instance)
+    doomed: list[bytes] = []
+    held = -record.head_offset
+    freed = rows = 0
+    for key, encoded in txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
+        if freed >= bytes_wanted:
+            break
+        count = entry_rows(encoded)
+        if held < max(1, behind_rows):
+            held += count
+            continue
+        doomed.append(key)
+        freed += len(encoded)
+        rows += count
+    for key in doomed:
+        txn.delete(key)
+    record = replace(record, shed_rows=record.shed_rows + rows, gone_bytes=record.gone_bytes + freed)
+    txn.put(queue_key(instance), record.pack())
+    return Shed(rows, freed, record)

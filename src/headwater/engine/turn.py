@@ -153,6 +153,7 @@ class Schemas:
         """Know none."""
         self._by_identity: dict[int, KnownSchema] = {}
         self._by_schema: dict[pa.Schema, KnownSchema] = {}
+        self._fits: dict[tuple[int, int], bool] = {}
 
     def known(self, schema: pa.Schema) -> KnownSchema:
         """Return what is known of a schema."""
@@ -174,6 +175,17 @@ class Schemas:
                 self._by_identity.clear()
             found = self._by_identity[identity] = self.known(pa.ipc.read_schema(pa.py_buffer(stored)))
         return found
+
+    def fit(self, one: KnownSchema, other: KnownSchema) -> bool:
+        """Whether rows of both schemas can be taken together: the wider type wins, but text is no number."""
+        if one is other:
+            return True
+        pair = (one.identity, other.identity)
+        if pair not in self._fits:
+            if len(self._fits) >= SCHEMAS_MAX:
+                self._fits.clear()
+            self._fits[pair] = _unify(one.schema, other.schema)
+        return self._fits[pair]
 
     def ensure(self, txn: Transaction, known: KnownSchema) -> None:
         """Store a schema if it is not there yet."""
@@ -213,12 +225,21 @@ class Prepared:
     compute_us: int = 0
 
 
+def _unify(one: pa.Schema, other: pa.Schema) -> bool:
+    try:
+        pa.unify_schemas([one, other], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return False
+    return True
+
+
 def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:
     """Read up to so many waiting rows from the head of a queue."""
     record = read_queue(snapshot, instance)
     taken = Taken(instance, record, None, (), [], record.head_sequence, record.head_offset, 0)
     batches: list[pa.RecordBatch] = []
     stamps: list[tuple[Stamp, ...]] = []
+    first: KnownSchema | None = None
     start = entry_key(instance, record.head_sequence)
     for key, encoded in snapshot.scan(entries_prefix(instance), start):
         sequence = entry_sequence(key)
@@ -226,6 +247,8 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
         entry = decode_entry(encoded)
         wanted = min(entry.rows - offset, rows_max - taken.rows)
         known = schemas.find(snapshot, entry.schema_id)
+        if not schemas.fit(first := first or known, known):
+            break
         batch = decode_batch(entry.payload, known.schema, whole=known.whole)
         batches.append(batch if wanted == entry.rows else batch.slice(offset, wanted))
         stamps.append(entry.stamps if wanted == entry.rows else share_stamps(entry.stamps, wanted, entry.rows))
@@ -299,7 +322,7 @@ def _emit(
     own_index = taken.instance.number - prepared.plan.first_instance
     known = schemas.known(batch.schema)
     for outlet in outlets:
-        for target, part in spread(outlet, batch, own_index, taken.record.head_sequence):
+        for target, part in spread(outlet, batch, own_index, taken.record.turns):
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
             encoded = encode_entry(known.identity, now_us, part.num_rows, stamps, known.encode(part))
             prepared.puts.append((target, part.num_rows, encoded, known))
@@ -383,6 +406,7 @@ def advance(txn: Transaction, taken: Taken, record: QueueRecord, now_us: int) ->
         record.gone_bytes + taken.bytes_gone,
         record.shed_rows,
         now_us,
+        record.turns + 1,
     )
     txn.put(queue_key(taken.instance), record.pack())
     return record

@@ -91,7 +91,7 @@ def decode_batch(payload: bytes | memoryview, schema: pa.Schema, *, whole: bool)
             with pa.ipc.open_stream(buffer) as reader:
                 return reader.read_next_batch()
         return pa.ipc.read_record_batch(buffer, schema)
-    except (pa.ArrowException, OSError, StopIteration) as damage:
+    except (pa.ArrowException, OSError, EOFError, StopIteration) as damage:
         raise StoreError(f"a batch of {len(payload)} bytes is damaged: {damage}") from damage
 
 

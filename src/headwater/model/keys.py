@@ -64,11 +64,19 @@ def _canonical(value: Any) -> Any:
         return int(value)
     if kind is datetime and value.tzinfo is not None:
         return scalars.extend(value.astimezone(UTC))
+    if kind is Decimal:
+        return scalars.extend(_shortest(value))
     if kind in scalars.KINDS:
-        return scalars.extend(value.normalize() if kind is Decimal else value)
+        return scalars.extend(value)
     if isinstance(value, np.generic):
         return _canonical(value.item())
     raise WrongKey(f"a {kind.__name__} cannot be a key; use numbers, texts, bytes, booleans, dates or times")
+
+
+def _shortest(value: Decimal) -> Decimal:
+    """Return the number without zeros at its end; `normalize` would round what has more than 28 digits."""
+    written = format(value, "f")
+    return Decimal(written.rstrip("0").rstrip(".") if "." in written else written)
 
 
 def _is_int64(value: float | Decimal) -> bool:

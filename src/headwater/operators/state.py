@@ -128,7 +128,7 @@ class KeyedState:
         """Return the value of every key, in the order of `keys`."""
         return [default if value is _ABSENT else value for value in self._values]
 
-    def put_values(self, values: Sequence[Any]) -> None:
+    def put_values(self, values: Sequence[Any] | npt.NDArray[Any]) -> None:
         """Keep a new value for every key, in the order of `keys`; None forgets the key."""
         if len(values) != len(self.keys):
             raise ValueError(f"{len(values)} values were put for {len(self.keys)} keys")

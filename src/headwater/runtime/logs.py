@@ -16,7 +16,7 @@ import orjson
 
 from headwater.model.errors import ConfigError
 
-_QUIET: Final = ("py4j", "pyspark")  # they tell of their own insides at every turn
+_QUIET: Final = frozenset({"py4j", "pyspark"})  # packages that tell of their insides, some under the root logger's name
 _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -73,12 +73,11 @@ def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
     """Write the log inside the block. Who asks for a file or for JSON gets everything; others only what is wrong."""
     handler = _Stderr() if file is None else _file(file)
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
+    handler.addFilter(lambda record: _QUIET.isdisjoint(Path(record.pathname).parts))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO if file is not None or form is LogFormat.JSON else logging.WARNING)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ own queues.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -22,14 +22,10 @@ from headwater.engine.store import (
     TERM_KEY,
     Transaction,
     append,
-    entries_prefix,
-    entry_key,
-    entry_sequence,
-    queue_key,
-    read_queue,
+    shed_oldest,
 )
 from headwater.engine.turn import Outlet, Schemas, spread
-from headwater.model.batch import Stamp, encode_entry, entry_rows, share_stamps
+from headwater.model.batch import Stamp, encode_entry, share_stamps
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.positions import ConnectorRecord, read_record, write_record
@@ -210,7 +206,13 @@ class SourcePump:
             return None
         match answer:
             case Rows():
-                return self._lay_out(task, answer)
+                missing = _missing_key(task.outlets, answer.batch)
+                if missing is None:
+                    return self._lay_out(task, answer)
+                names = ", ".join(answer.batch.schema.names)
+                self._fail(
+                    task, ConnectorError(f"source {task.name!r} has no column {missing!r} to key by, only: {names}")
+                )
             case Idle(until_us):
                 task.idle_until_us = until_us
             case Ended():
@@ -299,31 +301,13 @@ class SourcePump:
         events: list[Event] = []
         for target in sorted({target for target, _, _ in offer.puts}):
             instance = InstanceId(offer.task.app, target)
-            freed, event = shed_oldest(txn, instance, excess)
-            excess -= freed
-            events.append(event)
-            self._pressure.bytes_held -= freed
+            queue = self._queues.find(instance)
+            shed = shed_oldest(txn, instance, excess, behind_rows=0 if queue is None else queue.rows_given)
+            excess -= shed.freed
+            self._pressure.shed(shed.freed)
+            events.append(RowsGone(instance, shed.record.taken_rows + shed.record.shed_rows, shed.record.gone_bytes))
+            log.warning("shed the %d oldest rows of queue %s: the disk budget is used up", shed.rows, instance)
         return events
-
-
-def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int) -> tuple[int, Event]:
-    """Drop the oldest entries behind the head of a queue; the head itself may be in the hands of a worker."""
-    record = read_queue(txn, instance)
-    freed = rows = 0
-    doomed = []
-    for key, encoded in txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence + 1)):
-        if freed >= bytes_wanted:
-            break
-        doomed.append(key)
-        freed += len(encoded)
-        rows += entry_rows(encoded)
-    for key in doomed:
-        txn.delete(key)
-    record = replace(record, shed_rows=record.shed_rows + rows, gone_bytes=record.gone_bytes + freed)
-    txn.put(queue_key(instance), record.pack())
-    if doomed:
-        log.warning("shed %d rows of queue %s, entries up to %d", rows, instance, entry_sequence(doomed[-1]))
-    return freed, RowsGone(instance, record.taken_rows + record.shed_rows, record.gone_bytes)
 
 
 def open_source(
@@ -333,6 +317,12 @@ def open_source(
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
     return SourceTask(app, name, number, spec, spec.open(record.position), outlets, record)
+
+
+def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None:
+    """Return a column by which rows are to be spread and which they do not have."""
+    wanted = (column for outlet in outlets if len(outlet.targets) > 1 for column in outlet.key)
+    return next((column for column in wanted if column not in batch.schema.names), None)
 
 
 def _close(task: SourceTask) -> None:

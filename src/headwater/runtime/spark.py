@@ -67,6 +67,8 @@ def spark_conf(directory: Path, cores: int) -> SparkConf:
 def start_spark(directory: Path, cores: int) -> SparkSession:
     """Start the session of this process; what Spark and its workers print goes to spark.log in the directory."""
     forget_dead_session()
+    if SparkContext._active_spark_context is not None:
+        raise EngineError("this process has a Spark session already; stop it first, since a node starts its own")
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,1 @@
+"""The `headwater` command: what a person types, sees and pipes into other programs."""

@@ -1,0 +1,72 @@
+"""The flows of a user's Python file, and a clear word when the file has none or raises.
+
+The file is imported under a name of its own, so that a flow called `json.py` gets in nobody's way, and its directory
+is put on the path, as for a script.
+"""
+
+import importlib.util
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from headwater.dataflow.stream import Flow
+from headwater.model.errors import FlowError
+
+_NOT_A_NAME: Final = re.compile(r"\W")
+
+
+def load_flows(written: str) -> list[Flow]:
+    """Return the flows of `FLOW.py`, or the one that `FLOW.py:name` picks."""
+    path, name = _parted(written)
+    flows = {key: value for key, value in vars(_import(path)).items() if isinstance(value, Flow)}
+    if name is not None:
+        if name not in flows:
+            raise FlowError(f"{path} has no flow named {name!r}; it has: {', '.join(flows) or 'none'}")
+        return [flows[name]]
+    if not flows:
+        raise FlowError(f"{path} has no flow; give it a variable at the left margin, such as: flow = hw.flow(...)")
+    return list({id(flow): flow for flow in flows.values()}.values())
+
+
+def _parted(written: str) -> tuple[Path, str | None]:
+    head, colon, tail = written.rpartition(":")
+    path, name = (Path(head), tail) if colon and tail.isidentifier() and head else (Path(written), None)
+    if path.is_dir():
+        raise FlowError(f"{path} is a directory; give a Python file that builds a flow")
+    if not path.is_file():
+        raise FlowError(f"there is no file {path}")
+    return path, name
+
+
+def _import(path: Path) -> ModuleType:
+    full = path.resolve()
+    name = "headwater_flow_" + _NOT_A_NAME.sub("_", full.stem)
+    spec = importlib.util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise FlowError(f"{path} is not a Python file; its name must end in .py")
+    if str(full.parent) not in sys.path:
+        sys.path.insert(0, str(full.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as failure:  # a user's file may raise anything
+        del sys.modules[name]
+        raise FlowError(_explained(full, failure)) from failure
+    return module
+
+
+def _explained(path: Path, failure: BaseException) -> str:
+    """Say where in the user's own files it went wrong, and what."""
+    what = str(failure) if isinstance(failure, FlowError) else f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, SyntaxError) and failure.filename is not None:
+        return f"{failure.filename}:{failure.lineno}: {type(failure).__name__}: {failure.msg}"
+    frames = traceback.extract_tb(failure.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(path.parent)]
+    at = next((frame for frame in reversed(own) if "site-packages" not in frame.filename), None)
+    if at is None:
+        return f"{path} cannot be loaded: {what}"
+    return f"{at.filename}:{at.lineno}: {what}" + (f" (in: {at.line})" if at.line else "")

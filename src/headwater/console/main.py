@@ -1,0 +1,67 @@
+"""The `headwater` command: its words, and the one way in which all of them fail."""
+
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+import headwater
+from headwater.console.bench import bench
+from headwater.console.demo import demo
+from headwater.console.explain import explain
+from headwater.console.run import run
+from headwater.console.running import INTERRUPTED_EXIT
+from headwater.console.screen import fail
+from headwater.model.errors import HeadwaterError
+
+USAGE_EXIT: Final = 2
+
+
+class Commands(TyperGroup):
+    """Ends any command that raises an error of ours with one sentence and a non-zero exit."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except HeadwaterError as failure:
+            fail(str(failure))
+            raise typer.Exit(1) from failure
+        except KeyboardInterrupt:
+            fail("interrupted")
+            raise typer.Exit(INTERRUPTED_EXIT) from None
+        except Exception as failure:
+            wrong_usage = getattr(failure, "format_message", None)  # what Typer raises, and Click in older versions
+            if wrong_usage is None:
+                raise
+            fail(f"{wrong_usage()} (see --help)")
+            raise typer.Exit(USAGE_EXIT) from failure
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="headwater",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headwater {headwater.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def headwater_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Stream processing at the edge: flows in Python, every operator on Spark."""
+
+
+for command in (demo, run, explain, bench):
+    app.command()(command)

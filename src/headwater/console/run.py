@@ -1,0 +1,92 @@
+"""`headwater run`: the flows of a file on an embedded node."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.console.flow_file import load_flows
+from headwater.console.live import view_on
+from headwater.console.running import Outcome, run_flows
+from headwater.console.screen import fail, screen
+from headwater.console.summary import print_json, print_summary
+from headwater.console.wording import parse_size
+from headwater.engine.policies import Consumption, PolicyName
+from headwater.engine.pressure import PressureConfig
+from headwater.model.errors import ConfigError
+from headwater.model.time import SECOND, parse_duration
+from headwater.runtime.config import NodeConfig, cores_here
+from headwater.runtime.logs import LogFormat, log_to
+
+SparkOption = Annotated[bool, typer.Option("--no-spark", help="Run on threads of this process instead of Spark.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line; progress to stderr.")]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop after so long: 30s, 2min.")]
+MetricsOption = Annotated[
+    int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
+]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")]
+LogFileOption = Annotated[Path | None, typer.Option("--log-file", metavar="FILE", help="Write the log to a file.")]
+
+
+def run(
+    flow: Annotated[
+        str, typer.Argument(metavar="FLOW.py[:NAME]", help="A file with flows, and perhaps which of them.")
+    ],
+    limit: ForOption = None,
+    policy: Annotated[PolicyName, typer.Option(help="Which queue runs next.")] = PolicyName.LONGEST_QUEUE,
+    consume: Annotated[
+        str, typer.Option(metavar="RULE", help="Rows a turn takes: adaptive, all, half or a number.")
+    ] = "adaptive",
+    workers: Annotated[int | None, typer.Option(help="Workers of the pool.", show_default="one per core")] = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep rows, state and positions here, and go on from them.")
+    ] = None,
+    no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Run every operator by itself.")] = False,
+    no_spark: SparkOption = False,
+    power_safe: Annotated[bool, typer.Option("--power-safe", help="Let every commit wait for the disk.")] = False,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Waiting rows at which sources pause.")] = "256MB",
+    disk: Annotated[str, typer.Option(metavar="SIZE", help="Waiting rows at which the oldest are shed.")] = "2GB",
+    metrics: MetricsOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_file: LogFileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the flows of a file on this machine until they end, the time is up, or Ctrl-C."""
+    config = NodeConfig(
+        store=store,
+        workers=cores_here() if workers is None else workers,
+        policy=policy,
+        consumption=Consumption.parse(consume),
+        pressure=PressureConfig(memory_bytes=parse_size(memory), disk_bytes=parse_size(disk)),
+        chaining=not no_chaining,
+        spark=not no_spark,
+        power_safe=power_safe,
+    )
+    limit_s = parse_limit(limit)
+    flows = load_flows(flow)
+    console = screen(stderr=as_json)
+    with log_to(log_format, log_file):
+        outcome = run_flows(flows, config, view_on(console, plain=as_json), limit_s=limit_s, metrics_port=metrics)
+    if as_json:
+        print_json(outcome)
+    else:
+        print_summary(console, outcome, store_kept=store is not None)
+    end_with(outcome)
+
+
+def parse_limit(written: str | None) -> float | None:
+    """Read how long a run may take, in seconds."""
+    if written is None:
+        return None
+    limit_s = parse_duration(written) / SECOND
+    if limit_s <= 0:
+        raise ConfigError(f"--for {written} leaves no time to run; give at least 1s")
+    return limit_s
+
+
+def end_with(outcome: Outcome) -> None:
+    """End the command as the run ended: tell errors last, where they are seen."""
+    for app in outcome.status.apps:
+        if app.error:
+            fail(app.error)
+    raise typer.Exit(outcome.exit_code)

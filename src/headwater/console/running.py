@@ -1,0 +1,116 @@
+"""Running flows on an embedded node until they end, the time is up, or somebody wants to stop."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from headwater.console.interrupts import StopWish, stop_wish
+from headwater.console.live import View
+from headwater.dataflow.stream import Flow
+from headwater.runtime.config import NodeConfig
+from headwater.runtime.metrics import serve_metrics
+from headwater.runtime.node import App, Node
+from headwater.runtime.status import AppState, NodeStatus
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.1  # how soon an ended flow or a wish to stop is noticed
+SHOW_S: Final = 0.5  # between two pictures: a person reads no faster, and a status costs the scheduler a moment
+
+INTERRUPTED_EXIT: Final = 130  # what a shell expects after Ctrl-C
+
+
+class Ending(StrEnum):
+    """Why a run ended."""
+
+    FINISHED = "finished"
+    TIME_UP = "time-up"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run, told at its end."""
+
+    ending: Ending
+    status: NodeStatus  # with ledgers
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a run that went well, 1 if a flow failed, 130 after Ctrl-C."""
+        if any(app.state is AppState.FAILED for app in self.status.apps):
+            return 1
+        return INTERRUPTED_EXIT if self.ending is Ending.INTERRUPTED else 0
+
+
+def run_flows(
+    flows: Sequence[Flow],
+    config: NodeConfig,
+    view: View,
+    *,
+    limit_s: float | None = None,
+    metrics_port: int | None = None,
+    on_look: Callable[[Node], None] = lambda node: None,
+) -> Outcome:
+    """Run the flows together on one node, and return how it went; `on_look` is called ten times a second."""
+    with ExitStack() as closing:
+        wish = closing.enter_context(stop_wish())
+        closing.enter_context(view)
+        node = closing.enter_context(_started(config, view))
+        if metrics_port is not None:
+            server = serve_metrics(node, metrics_port)
+            closing.callback(server.close)
+            view.say(f"metrics: {server.url}")
+        wish.listen()
+        apps = [node.deploy(flow) for flow in flows]
+        ending = _watch(node, apps, view, wish, limit_s, on_look)
+        for app in apps:
+            node.halt(app)  # one that has ended stays as it is
+        outcome = Outcome(ending, node.status(ledgers=True))
+        view.working("stopping")
+        return outcome
+
+
+@contextmanager
+def _started(config: NodeConfig, view: View) -> Iterator[Node]:
+    """Start a node, and stop it in any case: also one that was interrupted while it started."""
+
+    def on_event(message: str) -> None:
+        log.info("%s", message)
+        view.working(message)
+
+    node = Node(config, on_event=on_event)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
+
+
+def _watch(
+    node: Node,
+    apps: Sequence[App],
+    view: View,
+    wish: StopWish,
+    limit_s: float | None,
+    on_look: Callable[[Node], None],
+) -> Ending:
+    began = time.monotonic()
+    show_at = began
+    while running := [app for app in apps if not app.done.is_set()]:
+        now = time.monotonic()
+        if wish.given:
+            return Ending.INTERRUPTED
+        if limit_s is not None and now - began >= limit_s:
+            return Ending.TIME_UP
+        if now >= show_at:
+            show_at = now + SHOW_S
+            view.show(node.status())
+        on_look(node)
+        left_s = LOOK_S if limit_s is None else min(LOOK_S, max(0.0, limit_s - (now - began)))
+        running[0].done.wait(left_s)
+    return Ending.FINISHED

@@ -1,0 +1,186 @@
+"""A node without Spark, sockets or a clock: a flow on a store, where sources, turns and sinks move when a test says so.
+
+The turns, queues and the ledger are the real ones. Feeding a source and emptying a sink are what the runtime's pumps
+do, without their threads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.stream import Flow
+from headwater.engine.ledger import Ledger, SourceCounts, read_ledger
+from headwater.engine.store import (
+    TERM_KEY,
+    QueueRecord,
+    Store,
+    append,
+    entries_prefix,
+    read_queue,
+    shed_oldest,
+    state_prefix,
+)
+from headwater.engine.turn import Assignment, Prepared, TurnReport, TurnRunner, advance, commit, prepare, spread, take
+from headwater.model.batch import Stamp, encode_entry, share_stamps
+from headwater.model.ids import AppId, InstanceId
+from headwater.runtime.code import plan_chain, source_outlets
+from tests.engine.memory_store import MemoryStore
+
+Row = dict[str, Any]
+ALL = 1 << 40  # rows or bytes
+
+
+class SmallNode:
+    """One app on one store."""
+
+    def __init__(self, flow: Flow, *, store: Store | None = None, chaining: bool = True) -> None:
+        """Deploy the flow on an empty store."""
+        self.app = AppId(1)
+        self.graph: Graph = compile_flow(flow, chaining=chaining)
+        self.store: Store = MemoryStore() if store is None else store
+        self.now_us = 0
+        self.fed = SourceCounts()
+        self._batches = 0
+        self._plans = {
+            InstanceId(self.app, number): (plan, plan.open())
+            for chain in self.graph.chains
+            for plan in [plan_chain(self.graph, self.app, chain)]
+            for number in chain.instances
+        }
+        self._term = 0
+        self.begin_term()
+
+    def begin_term(self) -> None:
+        """Let a new node own the store; workers of the one before are fenced off."""
+        self._term += 1
+        with self.store.write() as txn:
+            txn.put(TERM_KEY, self.term)
+        self.runner = TurnRunner(self.store, self.term, self._plans, lambda: self.now_us)
+
+    @property
+    def term(self) -> bytes:
+        """What tells this node's workers from those of earlier ones."""
+        return self._term.to_bytes(8, "big")
+
+    @property
+    def instances(self) -> list[InstanceId]:
+        """The instances of all chains."""
+        return list(self._plans)
+
+    def instance(self, name: str, index: int = 0) -> InstanceId:
+        """Return an instance of the chain that an operator begins, or the queue of a sink."""
+        return InstanceId(self.app, self.graph.targets(name)[index])
+
+    def feed(self, rows: Sequence[Row] | pa.RecordBatch, *, stamps: tuple[Stamp, ...] = ()) -> None:
+        """Store rows as the flow's only source does: in the queues behind it."""
+        batch = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pylist(list(rows))
+        (name,) = self.graph.sources
+        outlets = source_outlets(self.graph, name)
+        count = batch.num_rows
+        with self.store.write() as txn:
+            known = self.runner.schemas.known(batch.schema)
+            self.runner.schemas.ensure(txn, known)
+            for outlet in outlets:
+                for target, part in spread(outlet, batch, 0, self._batches):
+                    marks = share_stamps(stamps, part.num_rows, count)
+                    encoded = encode_entry(known.identity, self.now_us, part.num_rows, marks, known.encode(part))
+                    append(txn, InstanceId(self.app, target), [(part.num_rows, encoded)])
+        self._batches += 1
+        self.fed = replace(
+            self.fed,
+            stored=self.fed.stored + count,
+            copied=self.fed.copied + count * max(0, len(outlets) - 1),
+            unread=self.fed.unread + (0 if outlets else count),
+        )
+
+    def turn(self, at: str | InstanceId, rows_max: int = ALL, *, condemn: str = "") -> TurnReport:
+        """Run one turn of one instance."""
+        instance = at if isinstance(at, InstanceId) else self.instance(at)
+        (report,) = self.runner.run([Assignment(instance, rows_max, condemn)])
+        return report
+
+    def pack(self, *parts: tuple[str | InstanceId, int]) -> dict[int, TurnReport]:
+        """Run several instances in one turn and return the reports by instance number."""
+        assignments = [
+            Assignment(at if isinstance(at, InstanceId) else self.instance(at), rows_max) for at, rows_max in parts
+        ]
+        return {report.instance: report for report in self.runner.run(assignments)}
+
+    def prepared(self, at: str | InstanceId, rows_max: int = ALL) -> Prepared:
+        """Take rows and compute, as a worker does that has not committed yet."""
+        instance = at if isinstance(at, InstanceId) else self.instance(at)
+        plan, chain = self._plans[instance]
+        schemas = self.runner.schemas
+        with self.store.read() as snapshot:
+            taken = take(snapshot, instance, rows_max, schemas, self.now_us)
+        return prepare(plan, chain, taken, self.store, schemas, lambda: self.now_us, "")
+
+    def commit(self, prepared: Prepared, term: bytes | None = None) -> TurnReport:
+        """Commit what a worker has computed."""
+        (report,) = commit(
+            self.store, self.term if term is None else term, [prepared], self.runner.schemas, self.now_us
+        )
+        return report
+
+    def shed(self, at: str | InstanceId, bytes_wanted: int) -> None:
+        """Drop the oldest rows of a queue, as a source does that finds the disk budget used up."""
+        with self.store.write() as txn:
+            shed_oldest(txn, at if isinstance(at, InstanceId) else self.instance(at), bytes_wanted, behind_rows=0)
+
+    def settle(self, rows_max: int = ALL) -> None:
+        """Run turns until only sinks have rows waiting."""
+        while ready := [one for one in self.instances if self.queue(one).waiting_rows]:
+            for instance in ready:
+                report = self.turn(instance, rows_max)
+                assert report.trouble is None, report.trouble
+
+    def queue(self, at: str | InstanceId) -> QueueRecord:
+        """Return the record of a queue."""
+        with self.store.read() as snapshot:
+            return read_queue(snapshot, at if isinstance(at, InstanceId) else self.instance(at))
+
+    def waiting(self, at: str | InstanceId) -> list[Row]:
+        """Return the rows that lie in a queue, in order."""
+        instance = at if isinstance(at, InstanceId) else self.instance(at)
+        with self.store.read() as snapshot:
+            batch = take(snapshot, instance, ALL, self.runner.schemas, self.now_us).batch
+        return [] if batch is None else batch.to_pylist()
+
+    def stamps(self, at: str) -> tuple[Stamp, ...]:
+        """Return the latency sample that lies in a queue."""
+        with self.store.read() as snapshot:
+            return take(snapshot, self.instance(at), ALL, self.runner.schemas, self.now_us).stamps
+
+    def write_out(self, sink: str, rows_max: int = ALL) -> list[Row]:
+        """Let a sink take rows and return them."""
+        instance = self.instance(sink)
+        with self.store.read() as snapshot:
+            taken = take(snapshot, instance, rows_max, self.runner.schemas, self.now_us)
+        with self.store.write() as txn:
+            advance(txn, taken, read_queue(txn, instance), self.now_us)
+        return [] if taken.batch is None else taken.batch.to_pylist()
+
+    def state_of(self, operator: str) -> dict[bytes, bytes]:
+        """Return the keyed state of an operator as it is stored."""
+        number = [declared.name for declared in self.graph.declarations].index(operator)
+        with self.store.read() as snapshot:
+            return dict(snapshot.scan(state_prefix(self.app, number)))
+
+    def contents(self) -> dict[bytes, bytes]:
+        """Return everything that the store holds."""
+        with self.store.read() as snapshot:
+            return dict(snapshot.scan(b""))
+
+    def entries(self, at: str) -> list[bytes]:
+        """Return the keys of the entries of a queue."""
+        with self.store.read() as snapshot:
+            return [key for key, _ in snapshot.scan(entries_prefix(self.instance(at)))]
+
+    def ledger(self) -> Ledger:
+        """Add up the ledger."""
+        with self.store.read() as snapshot:
+            return read_ledger(snapshot, self.app, self.graph, [self.fed])

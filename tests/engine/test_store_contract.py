@@ -1,0 +1,177 @@
+"""What the engine relies on in a store; LMDB and the store of the tests keep the same contract."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.engine.store import Store
+from headwater.model.errors import StoreFull
+from headwater.runtime.store import LmdbStore
+from tests.engine.memory_store import MemoryStore
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of each kind."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    opened = LmdbStore(tmp_path, disk_bytes=1 << 20)
+    yield opened
+    opened.close()
+
+
+def contents(store: Store) -> dict[bytes, bytes]:
+    """Return all that a store holds."""
+    with store.read() as snapshot:
+        return dict(snapshot.scan(b""))
+
+
+def fill(store: Store, *keys: bytes) -> None:
+    """Put keys, each with itself as value."""
+    with store.write() as txn:
+        for key in keys:
+            txn.put(key, key)
+
+
+def test_what_is_put_is_found(store: Store) -> None:
+    """Also an empty value; a key that was never put is None."""
+    with store.write() as txn:
+        txn.put(b"a", b"1")
+        txn.put(b"b", b"")
+    with store.read() as snapshot:
+        assert [snapshot.get(key) for key in (b"a", b"b", b"c")] == [b"1", b"", None]
+
+
+def test_a_later_put_replaces_an_earlier_one(store: Store) -> None:
+    """One key has one value."""
+    fill(store, b"a")
+    with store.write() as txn:
+        txn.put(b"a", b"2")
+    assert contents(store) == {b"a": b"2"}
+
+
+def test_a_delete_says_whether_the_key_was_there(store: Store) -> None:
+    """The second delete of the same key finds nothing."""
+    fill(store, b"a")
+    with store.write() as txn:
+        assert [txn.delete(b"a"), txn.delete(b"a"), txn.delete(b"never")] == [True, False, False]
+    assert contents(store) == {}
+
+
+def test_a_transaction_sees_its_own_changes(store: Store) -> None:
+    """By key and in a scan."""
+    fill(store, b"a", b"c")
+    with store.write() as txn:
+        txn.put(b"b", b"new")
+        txn.delete(b"c")
+        assert (txn.get(b"b"), txn.get(b"c")) == (b"new", None)
+        assert list(txn.scan(b"")) == [(b"a", b"a"), (b"b", b"new")]
+
+
+def test_nobody_else_sees_a_transaction_before_its_end(store: Store) -> None:
+    """A reader that opens in the middle sees what was committed before."""
+    fill(store, b"a")
+    with store.write() as txn:
+        txn.put(b"b", b"b")
+        with store.read() as snapshot:
+            assert list(snapshot.scan(b"")) == [(b"a", b"a")]
+    assert contents(store) == {b"a": b"a", b"b": b"b"}
+
+
+def test_a_snapshot_does_not_change_under_its_reader(store: Store) -> None:
+    """A commit shows in the next snapshot."""
+    fill(store, b"a", b"b")
+    with store.read() as snapshot:
+        with store.write() as txn:
+            txn.put(b"a", b"changed")
+            txn.delete(b"b")
+            txn.put(b"c", b"c")
+        assert dict(snapshot.scan(b"")) == {b"a": b"a", b"b": b"b"}
+        assert (snapshot.get(b"a"), snapshot.get(b"c")) == (b"a", None)
+    assert contents(store) == {b"a": b"changed", b"c": b"c"}
+
+
+def test_a_block_that_raises_changes_nothing(store: Store) -> None:
+    """All or nothing, and the next transaction works."""
+    fill(store, b"a")
+
+    def half_done() -> None:
+        with store.write() as txn:
+            txn.put(b"b", b"b")
+            txn.delete(b"a")
+            raise KeyError("in the middle")
+
+    with pytest.raises(KeyError):
+        half_done()
+    assert contents(store) == {b"a": b"a"}
+    fill(store, b"b")
+    assert contents(store) == {b"a": b"a", b"b": b"b"}
+
+
+def test_a_scan_keeps_to_its_prefix_and_its_start(store: Store) -> None:
+    """In the order of the bytes; the start itself need not be there."""
+    fill(store, b"p\x00", b"p\x02", b"p\xff", b"q", b"o", b"p")
+    with store.read() as snapshot:
+        assert [key for key, _ in snapshot.scan(b"p")] == [b"p", b"p\x00", b"p\x02", b"p\xff"]
+        assert [key for key, _ in snapshot.scan(b"p", b"p\x01")] == [b"p\x02", b"p\xff"]
+        assert list(snapshot.scan(b"x")) == []
+
+
+def test_a_start_behind_the_prefix_finds_nothing(store: Store) -> None:
+    """It does not run on into the keys of others."""
+    fill(store, b"p1", b"q1")
+    with store.read() as snapshot:
+        assert list(snapshot.scan(b"p", b"q")) == []
+
+
+def test_keys_as_long_as_ours_are_taken(store: Store) -> None:
+    """The longest is that of a state: 11 bytes and up to 440 of the row's key."""
+    fill(store, b"k" * 451)
+    assert contents(store) == {b"k" * 451: b"k" * 451}
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from(["put", "delete"]), st.binary(min_size=1, max_size=3), st.binary(max_size=3)), max_size=12
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(transactions=st.lists(st.tuples(changes, st.booleans()), max_size=6), prefix=st.binary(max_size=1))
+def test_a_store_is_an_ordered_dict_with_commits(
+    store: Store, transactions: list[tuple[list[tuple[str, bytes, bytes]], bool]], prefix: bytes
+) -> None:
+    """Any sequence of commits and aborts leaves what a plain dict would hold."""
+    expected: dict[bytes, bytes] = {}
+    with store.write() as txn:
+        for key in contents(store):
+            txn.delete(key)
+    for steps, commits in transactions:
+        draft = dict(expected)
+        try:
+            with store.write() as txn:
+                for step, key, value in steps:
+                    if step == "put":
+                        txn.put(key, value)
+                        draft[key] = value
+                    else:
+                        assert txn.delete(key) == (draft.pop(key, None) is not None)
+                if not commits:
+                    raise InterruptedError
+        except InterruptedError:
+            draft = expected
+        expected = draft
+    with store.read() as snapshot:
+        assert list(snapshot.scan(prefix)) == sorted(one for one in expected.items() if one[0].startswith(prefix))
+
+
+def test_a_memory_store_without_room_refuses_and_changes_nothing() -> None:
+    """As LMDB does when its map or the disk is full."""
+    store = MemoryStore(bytes_max=4)
+    fill(store, b"ab")
+    with pytest.raises(StoreFull):
+        fill(store, b"c", b"de")
+    assert contents(store) == {b"ab": b"ab"}
