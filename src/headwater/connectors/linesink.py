@@ -29,6 +29,7 @@ class LineSink:
     """A file of lines."""
 
     guarantee: ClassVar[str] = "exactly-once"
+    blocking: ClassVar[bool] = False
 
     path: str
     mode: Mode = "error"

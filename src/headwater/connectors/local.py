@@ -26,6 +26,7 @@ class NothingSink:
 
     kind: ClassVar[str] = "nothing"
     guarantee: ClassVar[str] = "exactly-once"
+    blocking: ClassVar[bool] = False
 
     def open(self, position: Position | None) -> SinkWriter:
         """Go on counting."""
@@ -38,6 +39,7 @@ class CallSink:
 
     kind: ClassVar[str] = "call"
     guarantee: ClassVar[str] = "at-least-once"
+    blocking: ClassVar[bool] = True
 
     function: Callable[[pa.RecordBatch], object]
 
@@ -57,6 +59,7 @@ class ConsoleSink:
 
     kind: ClassVar[str] = "console"
     guarantee: ClassVar[str] = "at-least-once"
+    blocking: ClassVar[bool] = True
 
     limit: int | None = None
     file: TextIO | None = field(default=None, repr=False)
@@ -130,6 +133,7 @@ class MemorySink:
 
     kind: ClassVar[str] = "memory"
     guarantee: ClassVar[str] = "exactly-once"
+    blocking: ClassVar[bool] = False
 
     def __init__(self, limit: int | None = None, number: int | None = None) -> None:
         """Start empty."""

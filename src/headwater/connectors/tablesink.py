@@ -33,6 +33,7 @@ class ParquetSink:
 
     kind: ClassVar[str] = "parquet"
     guarantee: ClassVar[str] = "exactly-once"
+    blocking: ClassVar[bool] = False
 
     directory: str
     mode: Mode = "error"

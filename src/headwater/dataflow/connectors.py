@@ -115,6 +115,11 @@ class SinkSpec(Protocol):
         """What the sink promises across a restart."""
         ...
 
+    @property
+    def blocking(self) -> bool:
+        """Whether `write` may block for long, so that the sink needs a thread of its own."""
+        ...
+
     def open(self, position: Position | None) -> SinkWriter:
         """Go on behind the position, undoing whatever was written past it; None means a new app."""
         ...

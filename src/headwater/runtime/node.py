@@ -39,7 +39,7 @@ from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool, SparkPool, ThreadPool
 from headwater.runtime.positions import read_record
-from headwater.runtime.sinks import SinkPump, SinkTask, open_sink
+from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, open_sink
 from headwater.runtime.sources import SourcePump, SourceTask, open_source
 from headwater.runtime.status import AppState, NodeStatus
 from headwater.runtime.store import LmdbStore
@@ -117,14 +117,7 @@ class Node:
 
     def _assemble(self) -> None:
         self.term = self.store.own()
-        self._sinks = SinkPump(
-            self.store,
-            self.term,
-            post=self._post,
-            on_failed=lambda task, failure: self._fail_app(task.app, failure),
-            on_crash=self._on_crash,
-            on_store_full=self._on_store_full,
-        )
+        self._sinks = Sinks(self._sink_pump)
         self.dispatcher = Dispatcher(
             Scheduler(self.config.scheduler()),
             self.store,
@@ -154,6 +147,16 @@ class Node:
         )
         self._address = address
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeper", daemon=True)
+
+    def _sink_pump(self) -> SinkPump:
+        return SinkPump(
+            self.store,
+            self.term,
+            post=self._post,
+            on_failed=lambda task, failure: self._fail_app(task.app, failure),
+            on_store_full=self._on_store_full,
+            on_crash=self._on_crash,
+        )
 
     def _on_room(self) -> None:
         self._sources.wake_paused()

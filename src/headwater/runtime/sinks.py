@@ -63,7 +63,7 @@ class SinkTask:
 
 
 class SinkPump:
-    """Serves all sinks of a node on one thread."""
+    """Serves sinks on one thread: all that never block, or one that may."""
 
     def __init__(
         self,
@@ -177,6 +177,50 @@ class SinkPump:
                 if self._stopping:
                     return []
                 threading.Event().wait(RETRY_S)
+
+
+class Sinks:
+    """All sinks of a node: those that never block share a pump and its commits, one that may block has its own."""
+
+    def __init__(self, make_pump: Callable[[], SinkPump]) -> None:
+        """Begin without sinks; `make_pump` makes a pump that has not been started."""
+        self._make_pump = make_pump
+        self._shared = make_pump()
+        self._own: dict[InstanceId, SinkPump] = {}
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._shared.start()
+
+    def add(self, task: SinkTask) -> None:
+        """Begin to write a sink."""
+        if task.spec.blocking:
+            pump = self._own[task.instance] = self._make_pump()
+            pump.start()
+            pump.add(task)
+        else:
+            self._shared.add(task)
+
+    def remove(self, app: AppId) -> None:
+        """Stop writing an app's sinks and close them."""
+        self._shared.remove(app)
+        for instance in [one for one in self._own if one.app == app]:
+            self._own.pop(instance).stop()
+
+    def rows_for(self, instances: Sequence[InstanceId]) -> None:
+        """Tell that there are rows for these sinks."""
+        shared = [one for one in instances if one not in self._own]
+        if shared:
+            self._shared.rows_for(shared)
+        for instance in instances:
+            if instance in self._own:
+                self._own[instance].rows_for([instance])
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._shared.stop()
+        for pump in list(self._own.values()):
+            pump.stop()
 
 
 def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Position) -> Event:
