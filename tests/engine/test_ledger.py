@@ -113,4 +113,4 @@ def test_an_empty_app_balances() -> None:
 
 
 def _fields(record: object) -> dict[str, int]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}  # type: ignore[attr-defined]
+    return {name: getattr(record, name) for name in record._fields}  # type: ignore[attr-defined]

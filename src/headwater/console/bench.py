@@ -1,18 +1,18 @@
 """`headwater bench`: the comparisons of the repository's `bench` package, one name each.
 
-A benchmark is a module `bench/NAME.py` with `run(quick: bool) -> dict`. Its result has `ratios`: for each name the
-`value` that was measured, the `reach` it is expected to have and whether that is `ok`. One that also has
-`plot(result, path)` draws a picture beside the JSON file.
+A benchmark is a module `bench/NAME.py` with `run(quick, output, tell) -> dict`: it tells what it is at, writes its result
+and its figures to and beside the file `output`, and returns `ratios` by name, and in `details` the `goals` they are to
+reach and which of them are `reached`.
 """
 
 import ast
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -41,12 +41,24 @@ def bench(
         return
     if name not in names:
         raise ConfigError(f"there is no benchmark {name!r}; there are: {', '.join(names)}")
-    result = _run(console, name, quick=quick, json_file=json_file)
-    ratios = list(ratios_of(result))
+    result = _run(console, name, quick=quick, output=json_file)
+    ratios = ratios_of(result)
     console.print(_table(ratios))
-    missed = [ratio for ratio, told in ratios if not told.get("ok", True)]
+    for figure in result.get("figures", ()):
+        console.print(f"figure: {figure}", soft_wrap=True, markup=False)
+    missed = [ratio.name for ratio in ratios if ratio.reached is False]
     if missed:
         raise HeadwaterError(f"{len(missed)} of {len(ratios)} ratios are not reached: {', '.join(missed)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One ratio: what was measured, what it is to reach, and whether it does."""
+
+    name: str
+    value: float | None
+    goal: str
+    reached: bool | None  # None if it was not measured
 
 
 def benchmarks(directory: Path) -> dict[str, str]:
@@ -63,48 +75,43 @@ def benchmarks(directory: Path) -> dict[str, str]:
     return found
 
 
-def _run(console: Console, name: str, *, quick: bool, json_file: Path | None) -> dict[str, Any]:
+def _run(console: Console, name: str, *, quick: bool, output: Path | None) -> dict[str, Any]:
+    def tell(message: str) -> None:
+        console.print(message, soft_wrap=True, markup=False)
+
     sys.path.insert(0, str(ROOT))
     module = importlib.import_module(f"bench.{name}")
-    console.print(f"running {name}{', quickly' if quick else ''} ...", markup=False)
-    result: dict[str, Any] = module.run(quick)
-    if json_file is not None:
-        _write(json_file, result)
-        console.print(f"result: {json_file}", soft_wrap=True, markup=False)
-        if hasattr(module, "plot"):
-            module.plot(result, json_file.with_suffix(".png"))
-            console.print(f"plot: {json_file.with_suffix('.png')}", soft_wrap=True, markup=False)
+    tell(f"benchmark {name}{', the short form' if quick else ''}")
+    try:
+        result: dict[str, Any] = module.run(quick, output, tell)
+    except OSError as failure:
+        raise ConfigError(f"the benchmark {name} could not go on: {failure}") from failure
+    if output is not None:
+        tell(f"result: {output}")
     return result
 
 
-def _write(path: Path, result: dict[str, Any]) -> None:
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(orjson.dumps(result, option=options) + b"\n")
-    except OSError as failure:
-        raise ConfigError(f"the result {path} cannot be written: {failure.strerror}") from failure
+def ratios_of(result: Mapping[str, Any]) -> list[Ratio]:
+    """Return the ratios of a result, with their goals."""
+    details = result.get("details", {})
+    goals, reached = details.get("goals", {}), details.get("reached", {})
+    return [
+        Ratio(name, value, goals.get(name, NONE), reached.get(name)) for name, value in result.get("ratios", {}).items()
+    ]
 
 
-def ratios_of(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return the ratios by name; they may stand as a mapping or as a list with names."""
-    ratios = result.get("ratios", {})
-    if isinstance(ratios, Mapping):
-        yield from ratios.items()
-    else:
-        yield from ((str(told["name"]), told) for told in ratios)
-
-
-def _table(ratios: list[tuple[str, Mapping[str, Any]]]) -> Table:
+def _table(ratios: Sequence[Ratio]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("ratio", overflow="fold")
-    for heading in ("measured", "reach", ""):
+    for heading in ("measured", "to reach", ""):
         table.add_column(heading, justify="right")
-    for name, told in ratios:
-        verdict = Text("ok", "green") if told.get("ok", True) else Text("not reached", "bold red")
-        table.add_row(name, _number(told.get("value")), _number(told.get("reach")), verdict)
+    for ratio in ratios:
+        measured = NONE if ratio.value is None else f"{ratio.value:,.2f}"
+        table.add_row(ratio.name, measured, ratio.goal, _verdict(ratio.reached))
     return table
 
 
-def _number(value: Any) -> str:
-    return NONE if value is None else f"{value:,.2f}" if isinstance(value, int | float) else str(value)
+def _verdict(reached: bool | None) -> Text:
+    if reached is None:
+        return Text("not measured", "dim")
+    return Text("ok", "green") if reached else Text("not reached", "bold red")

@@ -25,6 +25,7 @@ from headwater.console.running import Outcome, run_flows
 from headwater.console.screen import screen
 from headwater.console.summary import print_summary, told
 from headwater.dataflow.stream import Flow
+from headwater.model.errors import ConfigError
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.node import Node
@@ -37,12 +38,16 @@ def demo(
     limit: Annotated[str, typer.Option("--for", metavar="TIME", help="How long readings keep coming.")] = "60s",
     rate: Annotated[int, typer.Option(help="Readings a second.", min=1)] = 2_000,
     no_kill: Annotated[bool, typer.Option("--no-kill", help="Let all workers live.")] = False,
+    files: Annotated[
+        Path | None,
+        typer.Option("--files", metavar="DIR", help="Where its files go.", show_default="a new directory in /tmp"),
+    ] = None,
     no_spark: SparkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a sensor flow over seven cities on Spark, kill a worker on the way, and show that nothing is lost."""
     limit_s = parse_limit(limit) or 0.0
-    directory = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    directory = _made(files)
     flow = city_flow(directory, rate=rate, rows=round(rate * limit_s))
     console = screen(stderr=as_json)
     view = view_on(console, plain=as_json)
@@ -61,6 +66,16 @@ def demo(
     else:
         story.print(console)
     end_with(outcome)
+
+
+def _made(directory: Path | None) -> Path:
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"the directory {directory} cannot be made: {failure.strerror}") from failure
+    return directory
 
 
 def _introduce(view: View, rate: int, limit_s: float, directory: Path) -> None:
@@ -190,5 +205,5 @@ def _verdict(outcome: Outcome, killed: list[int]) -> Text:
     ledger = outcome.status.apps[0].ledger
     if ledger is None or not ledger.balanced:
         return Text("\nThe ledger does not balance: rows are missing. This is a bug in Headwater.", "bold red")
-    lived = f"{wording.plural(len(killed), 'worker')} was killed, and " if killed else ""
-    return Text(f"\n{lived}every one of {ledger.rows_in:,} readings is accounted for.".capitalize(), "bold green")
+    lived = "A worker was killed, and every" if killed else "Every"
+    return Text(f"\n{lived} one of {ledger.rows_in:,} readings is accounted for.", "bold green")

@@ -179,16 +179,16 @@ def _app_line(app: AppFigures) -> Text:
 
 def _latency_line(app: AppFigures) -> Text:
     return Text.assemble(
-        ("latency p50/p95/p99 in ms  now ", "dim"),
+        ("latency ms p50/p95/p99  now ", "dim"),
         _percentiles(app.now.recent),
-        (f"   whole run {_percentiles(app.now.latency)}", "dim"),
+        (f"   in all {_percentiles(app.now.latency)}", "dim"),
         no_wrap=True,
         overflow="ellipsis",
     )
 
 
 def _percentiles(latency: Latency) -> str:
-    return " / ".join(wording.milliseconds(value) for value in (latency.p50, latency.p95, latency.p99))
+    return "/".join(wording.milliseconds(value) for value in (latency.p50, latency.p95, latency.p99))
 
 
 def operator_table(operators: tuple[OperatorFigures, ...]) -> Table:
@@ -237,11 +237,11 @@ def _node_lines(node: NodeFigures) -> list[Text]:
         ("node", "bold"),
         f"  {now.workers - now.idle} busy, {now.idle} idle of {wording.plural(now.workers, 'worker')}{spares}",
         (lost, "yellow"),
-        f"   {wording.rate(node.turns_per_s)} turns/s   {now.policy}   epoch {now.epoch}",
+        f"   {wording.rate(node.turns_per_s)} turns/s   {now.policy}",
     )
     second = Text.assemble(
         ("      "),
         (now.pressure, _PRESSURE_STYLES.get(now.pressure, "")),
-        f"   {wording.size(now.bytes_held)} waiting of {budgets}",
+        f"   {wording.size(now.bytes_held)} waiting of {budgets}   epoch {now.epoch}",
     )
     return [first, second, *(Text(f"      {note}", "yellow") for note in now.notes[-NOTES_SHOWN:])]

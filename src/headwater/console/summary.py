@@ -104,7 +104,7 @@ def operator_totals(operators: tuple[OperatorFigures, ...]) -> Table:
 
 def _print_node(console: Console, node: NodeFigures) -> None:
     now = node.now
-    lost = f", {now.workers_lost} lost and replaced" if now.workers_lost else ""
+    lost = f", {now.workers_lost} lost on the way" if now.workers_lost else ""
     console.print()
     console.print(
         Text.assemble(

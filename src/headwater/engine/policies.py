@@ -204,6 +204,16 @@ class Consumption:
                 wanted = min(queue.waiting, queue.rows_wanted)
         return wanted if queue.rows_limit is None else min(wanted, queue.rows_limit)
 
+    def rows_at_most(self, queue: Queue) -> int:
+        """Return how many rows a turn takes of a queue that is still to be filled."""
+        match self.rule:
+            case "all" | "half":
+                return self.ROWS_MAX
+            case "at-most":
+                return self.rows
+            case _:
+                return queue.rows_wanted
+
     def learn(self, queue: Queue, rows: int, turn_us: int) -> None:
         """Adapt the rows of the next turn to how long this one took."""
         if turn_us > 2 * self.TURN_US:

@@ -66,8 +66,12 @@ class Queue:
     @property
     def ready(self) -> bool:
         """Whether a worker could run it now."""
-        held = self.stopped or self.blocked or self.runs_on is not None or not self.scheduled
-        return not held and self.put_rows > self.taken_rows
+        return self.put_rows > self.taken_rows and self.free
+
+    @property
+    def free(self) -> bool:
+        """Whether a worker could run it, if rows waited."""
+        return self.runs_on is None and self.scheduled and not self.stopped and not self.blocked
 
     @property
     def suspect(self) -> bool:
@@ -148,6 +152,14 @@ class Queues:
     def started(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
         """Note that a worker runs it: at most one at a time, for order."""
         assert queue.ready, queue
+        queue.runs_on = worker
+        queue.rows_given = rows
+        self._refresh(queue, now_us)
+
+    def reserve(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
+        """Note that a worker will run it once it has filled it: what is put there meanwhile waits for that worker."""
+        assert queue.free, queue
+        assert not queue.waiting, queue
         queue.runs_on = worker
         queue.rows_given = rows
         self._refresh(queue, now_us)

@@ -1,12 +1,14 @@
 """The scheduler: workers ask, it gives turns.
 
 EdgeWise's fixed-size pool (section 4.2) as a machine: events in, effects out, no clock, no thread, no Spark. Beyond the
-paper it packs several short queues into one turn when there are more of them than workers, asks for a spare worker when
+paper it packs several short queues into one turn when there are more of them than workers, lets a short turn follow its
+rows downstream into queues that were empty, asks for a spare worker when
 all are held up by operators that compute for long, and finds the row that kills its worker by halving what it gives.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from random import Random
 from typing import Final, assert_never
 
@@ -31,6 +33,7 @@ class SchedulerConfig:
     workers: int = 2
     policy: PolicyName = PolicyName.LONGEST_QUEUE
     consumption: Consumption = field(default_factory=Consumption)
+    follow: bool = True  # let a short turn follow its rows into the empty queues downstream
     spares_max: int = 6  # beyond the pool, while operators that compute for seconds hold its workers
     seed: int = 0
 
@@ -398,7 +401,7 @@ class Scheduler:
         for worker in idle:
             chosen = self._choose(worker, now_us) if ready else []
             if chosen:
-                effects.append(self._give(worker, chosen, now_us))
+                effects.append(self._give(worker, chosen, self._followers(chosen), now_us))
 
     def _choose(self, worker: Worker, now_us: int) -> Sequence[Queue]:
         ready = self.queues.ready()
@@ -416,12 +419,34 @@ class Scheduler:
         queue = self.queues.ready().get(worker.bound_to) if worker.bound_to is not None else None
         return [queue] if queue is not None else []
 
-    def _give(self, worker: Worker, chosen: Sequence[Queue], now_us: int) -> Effect:
+    def _followers(self, chosen: Sequence[Queue]) -> list[Queue]:
+        """Return the empty queues downstream of short ones, by stage: rows that go there need no turn of their own."""
+        if self._dedicated or not self.config.follow:
+            return []
+        follow: list[Queue] = []
+        expected_us = 0.0
+        ahead = [(queue, float(self.config.consumption.rows_for(queue))) for queue in chosen if not queue.suspect]
+        for queue, rows in ahead:  # grows as it goes: what follows may be followed
+            expected_us += PACK_US if queue.row_cost_us is None else rows * queue.row_cost_us
+            if expected_us >= PACK_US or len(chosen) + len(follow) >= PACK_MAX:
+                break
+            for target in queue.downstream:
+                below = self.queues.find(target)
+                if below is not None and below.free and not below.waiting and not below.suspect and below not in follow:
+                    follow.append(below)
+                    ahead.append((below, rows * queue.rows_out_per_row))
+        return sorted(follow, key=attrgetter("stage"))
+
+    def _give(self, worker: Worker, chosen: Sequence[Queue], follow: Sequence[Queue], now_us: int) -> Effect:
         parts = []
         for queue in chosen:
             rows = self.config.consumption.rows_for(queue)
             parts.append(Assignment(queue.instance, rows, _verdict(queue)))
             self.queues.started(queue, worker.number, rows, now_us)
+        for queue in follow:
+            rows = self.config.consumption.rows_at_most(queue)
+            parts.append(Assignment(queue.instance, rows))
+            self.queues.reserve(queue, worker.number, rows, now_us)
         worker.assignments = tuple(parts)
         worker.since_us = now_us
         return RunTurn(worker.number, worker.assignments)

@@ -10,9 +10,9 @@ and can be removed as such.
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError
@@ -137,9 +137,11 @@ def app_prefixes(app: AppId) -> tuple[bytes, ...]:
 _QUEUE: Final = struct.Struct("<10q")
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRecord:
-    """How far a queue was filled and emptied. Counts only ever grow, so a later record can always be told."""
+class QueueRecord(NamedTuple):
+    """How far a queue was filled and emptied. Counts only ever grow, so a later record can always be told.
+
+    A tuple, since several are made in every turn.
+    """
 
     next_sequence: int = 0
     put_rows: int = 0
@@ -159,18 +161,7 @@ class QueueRecord:
 
     def pack(self) -> bytes:
         """Return the record's bytes."""
-        return _QUEUE.pack(
-            self.next_sequence,
-            self.put_rows,
-            self.put_bytes,
-            self.head_sequence,
-            self.head_offset,
-            self.taken_rows,
-            self.gone_bytes,
-            self.shed_rows,
-            self.last_end_us,
-            self.turns,
-        )
+        return _QUEUE.pack(*self)
 
 
 def read_queue(snapshot: Snapshot, instance: InstanceId) -> QueueRecord:
@@ -179,7 +170,7 @@ def read_queue(snapshot: Snapshot, instance: InstanceId) -> QueueRecord:
     if packed is None:
         return QueueRecord()
     try:
-        return QueueRecord(*_QUEUE.unpack(packed))
+        return QueueRecord._make(_QUEUE.unpack(packed))
     except struct.error as damage:
         raise StoreError(f"the record of queue {instance} is damaged: {damage}") from damage
 
@@ -238,6 +229,6 @@ def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int, *, be
         rows += count
     for key in doomed:
         txn.delete(key)
-    record = replace(record, shed_rows=record.shed_rows + rows, gone_bytes=record.gone_bytes + freed)
+    record = record._replace(shed_rows=record.shed_rows + rows, gone_bytes=record.gone_bytes + freed)
     txn.put(queue_key(instance), record.pack())
     return Shed(rows, freed, record)

@@ -506,7 +506,11 @@ class TurnRunner:
         """Take, compute and commit; rows that stop a flow are reported, and do not hold up the other assignments."""
         reports: list[TurnReport] = []
         prepared: list[Prepared] = []
+        filled: set[InstanceId] = set()
         for assignment in assignments:
+            if assignment.instance in filled:  # it follows rows that this turn made: they have to be there first
+                reports += self._commit(prepared)
+                prepared, filled = [], set()
             plan, chain = self.chains[assignment.instance]
             with self.store.read() as snapshot:
                 taken = take(snapshot, assignment.instance, assignment.rows_max, self.schemas, self.clock())
@@ -514,10 +518,13 @@ class TurnRunner:
                 reports.append(_nothing(taken, note="empty"))
                 continue
             try:
-                prepared.append(prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn))
+                done = prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn)
             except UserCodeError as failure:
                 trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
                 reports.append(_nothing(taken, trouble=trouble))
+            else:
+                prepared.append(done)
+                filled.update(InstanceId(plan.app, target) for target, _, _, _ in done.puts)
         if prepared:
             reports += self._commit(prepared)
         return reports

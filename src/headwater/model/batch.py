@@ -7,9 +7,8 @@ them are in this batch. A stamp follows its rows by way of the batches they are 
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -21,16 +20,14 @@ _HEADER: Final = struct.Struct("<QqIHH")  # schema id, enqueued_us, rows, stamps
 _STAMP: Final = struct.Struct("<qI")
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """So many sampled rows entered the flow at this instant."""
 
     born_us: int
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One batch of a queue, not yet decoded."""
 
     schema_id: int

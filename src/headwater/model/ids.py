@@ -5,8 +5,7 @@ queue and its state.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 from headwater.model.errors import FlowError
 
@@ -17,9 +16,11 @@ NAME_CHARS_MAX: Final = 100  # a name stands in store keys, file names and metri
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class InstanceId:
-    """One instance of a chain, or the queue of a sink: the unit of queueing and scheduling."""
+class InstanceId(NamedTuple):
+    """One instance of a chain, or the queue of a sink: the unit of queueing and scheduling.
+
+    A tuple, since it is made and hashed many times in every turn.
+    """
 
     app: AppId
     number: int

@@ -33,6 +33,9 @@ _GOLDEN: Final = 0x9E3779B1  # 2^32 divided by the golden ratio: spreads neighbo
 
 Codes = npt.NDArray[np.int32]
 
+FEW_ROWS: Final = 128  # Arrow's dictionary encoding costs 30 us to set up, which few rows do not bring back
+_PLAIN: Final = frozenset({pa.string(), pa.int64(), pa.int32()})  # types whose Python values are equal as keys are
+
 
 class WrongKey(TypeError):
     """A value or a column that cannot be a key."""
@@ -132,6 +135,10 @@ def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
 
 def _dictionary(name: str, column: pa.Array) -> tuple[list[Any], Codes]:
     """Return the distinct values of a column, nulls among them, and the index of each row's value."""
+    if len(column) <= FEW_ROWS and column.type in _PLAIN:
+        index: dict[Any, int] = {}
+        few = [index.setdefault(value, len(index)) for value in column.to_pylist()]
+        return list(index), np.array(few, dtype=np.int32)
     encoded = _comparable(name, column).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
 
