@@ -49,6 +49,7 @@ from headwater.operators.chain import ChainResult, NamedOperator, OpenChain, sho
 from headwater.operators.state import ReadState
 
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
+RECENT_SCHEMAS: Final = 3
 SCHEMAS_MAX: Final = 10_000  # known at a time; a flow that makes up columns row by row must not fill the memory
 STORE_FULL: Final = "store full"
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
@@ -153,15 +154,20 @@ class Schemas:
         """Know none."""
         self._by_identity: dict[int, KnownSchema] = {}
         self._by_schema: dict[pa.Schema, KnownSchema] = {}
+        self._recent: list[KnownSchema] = []
         self._fits: dict[tuple[int, int], bool] = {}
 
     def known(self, schema: pa.Schema) -> KnownSchema:
-        """Return what is known of a schema."""
+        """Return what is known of a schema; comparing with the last few is several times cheaper than hashing one."""
+        for recent in self._recent:
+            if schema.equals(recent.schema, check_metadata=True):
+                return recent
         found = self._by_schema.get(schema)
         if found is None:
             if len(self._by_schema) >= SCHEMAS_MAX:
                 self._by_schema.clear()
             found = self._by_schema[schema] = KnownSchema(schema, schema_id(schema), needs_whole(schema))
+        self._recent = [found, *self._recent[: RECENT_SCHEMAS - 1]]
         return found
 
     def find(self, snapshot: Snapshot, identity: int) -> KnownSchema:

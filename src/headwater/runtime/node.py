@@ -8,6 +8,7 @@ The store is the truth. Everything here can be lost at any moment; a node starte
 """
 
 import contextlib
+import gc
 import itertools
 import logging
 import shutil
@@ -188,6 +189,8 @@ class Node:
         except HeadwaterError:
             self.stop()
             raise
+        gc.collect()
+        gc.freeze()  # what is there now stays; walking it again and again would hold up the scheduler for 30 ms
         self._sources.start()
         self._sinks.start()
         self._housekeeper.start()
@@ -474,6 +477,7 @@ class Node:
         self.dispatcher.stop()
         self.pool.stop()
         sys.setswitchinterval(self._switch_interval_s)
+        gc.unfreeze()
         self._discard()
 
     def _discard(self) -> None:
