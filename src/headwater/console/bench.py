@@ -1,8 +1,8 @@
 """`headwater bench`: the comparisons of the repository's `bench` package, one name each.
 
-A benchmark is a module `bench/NAME.py` with `run(quick, output, tell) -> dict`: it tells what it is at, writes its result
-and its figures to and beside the file `output`, and returns `ratios` by name, and in `details` the `goals` they are to
-reach and which of them are `reached`.
+A benchmark is a module `bench/NAME.py` with `run(quick, output, tell) -> dict`: it tells what it is at, writes its
+result to the file `output` and its figures beside it, and returns `ratios` by name and `details`: the `goals` they are
+to reach, which of them are `reached`, and what `limits` the others.
 """
 
 import ast
@@ -47,6 +47,9 @@ def bench(
     for figure in result.get("figures", ()):
         console.print(f"figure: {figure}", soft_wrap=True, markup=False)
     missed = [ratio.name for ratio in ratios if ratio.reached is False]
+    for name in missed:
+        limit = result.get("details", {}).get("limits", {}).get(name)
+        console.print(f"{name}: {limit or 'no reason is known'}", soft_wrap=True, markup=False)
     if missed:
         raise HeadwaterError(f"{len(missed)} of {len(ratios)} ratios are not reached: {', '.join(missed)}")
 

@@ -214,7 +214,13 @@ class Scheduler:
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         """Take note of what happened and give out turns."""
-        effects = self._note(event, now_us)
+        return self.handle_all([event], now_us)
+
+    def handle_all(self, events: Sequence[Event], now_us: int) -> list[Effect]:
+        """Take note of all that happened at once, and only then give out turns: what came together goes together."""
+        effects: list[Effect] = []
+        for event in events:
+            effects += self._note(event, now_us)
         self._dispatch(now_us, effects)
         return effects
 

@@ -273,8 +273,9 @@ class Dispatcher:
 
     def _take_posted(self) -> None:
         self._post_pending = False
-        while self._posted:
-            self.handle(self._posted.popleft())
+        events = [self._posted.popleft() for _ in range(len(self._posted))]
+        for effect in self.scheduler.handle_all(events, now_us()):
+            self._carry_out(effect)
         self._on_room()
 
     def _tick(self) -> None:

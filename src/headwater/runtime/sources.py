@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts of it
 IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
+MANY_SOURCES: Final = 16  # from so many on, what comes within ...
+GATHER_S: Final = 0.002  # ... this time is committed together: a commit for each row would cost more than the wait
 STORE_FULL_RETRY_S: Final = 0.5
 
 
@@ -102,6 +104,7 @@ class SourcePump:
         self._tasks: list[SourceTask] = []
         self._lock = threading.Lock()  # around a pass over sources: removal waits for it
         self._wake = threading.Event()
+        self._gathering = threading.Event()  # set only to stop
         self._stopping = False
         self._thread = threading.Thread(target=self._serve_all, name="sources", daemon=True)
 
@@ -136,6 +139,7 @@ class SourcePump:
     def stop(self) -> None:
         """Stop reading."""
         self._stopping = True
+        self._gathering.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -154,6 +158,8 @@ class SourcePump:
                     self._commit(offers)
                 if wait_us > 0:
                     self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
+                elif len(self._tasks) >= MANY_SOURCES:
+                    self._gathering.wait(GATHER_S)
         except Exception as failure:  # our mistake: it must be heard, not lost with the thread
             self._on_crash(failure)
 
