@@ -131,12 +131,16 @@ class SmallNode:
         with self.store.write() as txn:
             shed_oldest(txn, at if isinstance(at, InstanceId) else self.instance(at), bytes_wanted, behind_rows=0)
 
-    def settle(self, rows_max: int = ALL) -> None:
+    def settle(self, rows_max: int = ALL, rounds_max: int = 1_000) -> None:
         """Run turns until only sinks have rows waiting."""
-        while ready := [one for one in self.instances if self.queue(one).waiting_rows]:
+        for _ in range(rounds_max):
+            ready = [one for one in self.instances if self.queue(one).waiting_rows]
+            if not ready:
+                return
             for instance in ready:
                 report = self.turn(instance, rows_max)
                 assert report.trouble is None, report.trouble
+        raise AssertionError(f"after {rounds_max} rounds rows still wait: {self.ledger()}")
 
     def queue(self, at: str | InstanceId) -> QueueRecord:
         """Return the record of a queue."""

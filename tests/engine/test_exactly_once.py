@@ -77,6 +77,14 @@ class Turmoil(RuleBasedStateMachine):
         gone = before - {row["id"] for row in self.node.waiting("repeat")}
         self.fed = [row if row["id"] not in gone else {**row, "shed": True} for row in self.fed]
 
+    @rule(rows_max=st.integers(1, 20), bytes_wanted=st.sampled_from([1, 300, ALL]))
+    def shed_during_a_turn(self, rows_max: int, bytes_wanted: int) -> None:
+        """Rows that a worker has computed on are dropped before it commits."""
+        if self.node.queue("repeat").waiting_rows:
+            running = self.node.prepared("repeat", rows_max)
+            self.shed(bytes_wanted)
+            self.node.commit(running)
+
     @rule(sink=st.sampled_from(SINKS), rows_max=st.integers(1, 9))
     def write(self, sink: str, rows_max: int) -> None:
         """A sink takes some rows."""
@@ -101,7 +109,9 @@ class Turmoil(RuleBasedStateMachine):
             assert _by_key(self.written[sink]) == _grouped(expected[sink])
 
     def _any_instance(self, draw: int) -> InstanceId:
-        return self.node.instances[draw % len(self.node.instances)]
+        """Return any instance, half of the time the first, where rows are shed."""
+        often = [self.node.instance("repeat")] * len(self.node.instances)
+        return [*often, *self.node.instances][draw % (2 * len(self.node.instances))]
 
 
 def _by_key(rows: list[Row]) -> dict[Any, list[tuple[int, int]]]:
@@ -117,5 +127,5 @@ def _grouped(rows: list[tuple[Any, int, int]]) -> dict[Any, list[tuple[int, int]
 
 
 TestTurmoil = Turmoil.TestCase
-TestTurmoil.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTurmoil.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestTurmoil = pytest.mark.timeout(120)(TestTurmoil)

@@ -19,7 +19,7 @@ from headwater.engine.policies import (
     policy_named,
     steepest_descent,
 )
-from headwater.engine.queues import Queue
+from headwater.engine.queues import Queue, TurnCost
 from headwater.model.errors import ConfigError
 from headwater.model.ids import AppId, InstanceId
 
@@ -41,13 +41,16 @@ def queue(
     scheduled: bool = True,
 ) -> Queue:
     """Return a queue with what a policy looks at."""
+    cost = TurnCost()
+    if cost_us is not None:
+        cost.learn(1, cost_us)
     return Queue(
         instance(number),
         stage,
         tuple(map(instance, below)),
         scheduled,
         put_rows=waiting,
-        row_cost_us=cost_us,
+        cost=cost,
         rows_out_per_row=yields,
         ready_since_us=since_us,
     )

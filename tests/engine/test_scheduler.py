@@ -339,7 +339,7 @@ def test_the_running_means_follow_what_turns_cost_and_yield() -> None:
     world.settle()
     queue = world.scheduler.queues.find(first)
     assert queue is not None
-    assert queue.row_cost_us == pytest.approx(20)
+    assert queue.cost.row_us == pytest.approx(20)
     assert queue.rows_out_per_row == pytest.approx(0.1, abs=0.2)
     assert (queue.totals.rows_in, queue.totals.rows_out) == (2_000, 200)
 

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.1  # how soon an ended flow or a wish to stop is noticed
 SHOW_S: Final = 0.5  # between two pictures: a person reads no faster, and a status costs the scheduler a moment
 
+DRAIN_S: Final = 5.0  # for rows under way when the time is up; what is left then stays in the store
+
 INTERRUPTED_EXIT: Final = 130  # what a shell expects after Ctrl-C
 
 
@@ -68,11 +70,20 @@ def run_flows(
         wish.listen()
         apps = [node.deploy(flow) for flow in flows]
         ending = _watch(node, apps, view, wish, limit_s, on_look)
+        if ending is Ending.TIME_UP:
+            view.working("letting the last rows through")
+            _drain(node, apps)
         for app in apps:
             node.halt(app)  # one that has ended stays as it is
         outcome = Outcome(ending, node.status(ledgers=True))
         view.working("stopping")
         return outcome
+
+
+def _drain(node: Node, apps: Sequence[App]) -> None:
+    ends = time.monotonic() + DRAIN_S
+    for app in apps:
+        node.drain(app, max(0.0, ends - time.monotonic()))
 
 
 @contextmanager

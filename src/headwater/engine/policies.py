@@ -104,7 +104,10 @@ class MinLatency:
         self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
     ) -> Sequence[Queue]:
         """Return the queues nearest to their sinks."""
-        return heapq.nsmallest(count, ready.values(), key=lambda queue: (-queue.stage, _cost_to_sink(queue, find)))
+        known: dict[InstanceId, float] = {}
+        return heapq.nsmallest(
+            count, ready.values(), key=lambda queue: (-queue.stage, _cost_to_sink(queue, find, known))
+        )
 
 
 class MinMemory:
@@ -117,11 +120,13 @@ class MinMemory:
         return heapq.nlargest(count, ready.values(), key=lambda queue: steepest_descent(queue, find))
 
 
-def _cost_to_sink(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> float:
-    """Return the expected compute time of one row from here to the sinks."""
-    cost = _cost(queue)
-    behind = [found for found in map(find, queue.downstream) if found is not None and found.scheduled]
-    return cost + queue.rows_out_per_row * sum(_cost_to_sink(found, find) for found in behind) / max(1, len(behind))
+def _cost_to_sink(queue: Queue, find: Callable[[InstanceId], Queue | None], known: dict[InstanceId, float]) -> float:
+    """Return the expected compute time of one row from here to the sinks; `known` keeps it for shared ways."""
+    if queue.instance not in known:
+        behind = [found for found in map(find, queue.downstream) if found is not None and found.scheduled]
+        below = sum(_cost_to_sink(found, find, known) for found in behind) / max(1, len(behind))
+        known[queue.instance] = _cost(queue) + queue.rows_out_per_row * below
+    return known[queue.instance]
 
 
 def steepest_descent(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> float:
@@ -144,7 +149,7 @@ def steepest_descent(queue: Queue, find: Callable[[InstanceId], Queue | None]) -
 
 
 def _cost(queue: Queue) -> float:
-    return max(queue.row_cost_us if queue.row_cost_us is not None else 1.0, 0.01)
+    return max(queue.cost.row_us, 0.01)
 
 
 def policy_named(name: PolicyName, rng: Random) -> Policy:

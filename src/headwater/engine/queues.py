@@ -15,6 +15,50 @@ SMOOTHING: Final = 0.2  # weight of the newest turn in the running means of cost
 
 
 @dataclass(slots=True)
+class TurnCost:
+    """What a turn of so many rows costs: a fixed part and a part for each row, fitted to the turns seen lately.
+
+    Without the fixed part, an operator that got its rows one by one would seem a hundred times dearer than it is.
+    """
+
+    weight: float = 0.0
+    rows: float = 0.0
+    cost_us: float = 0.0
+    rows_squared: float = 0.0
+    rows_cost: float = 0.0
+
+    def learn(self, rows: int, cost_us: float) -> None:
+        """Take note of a turn; older ones count less and less."""
+        kept = 1.0 - SMOOTHING
+        self.weight = self.weight * kept + 1.0
+        self.rows = self.rows * kept + rows
+        self.cost_us = self.cost_us * kept + cost_us
+        self.rows_squared = self.rows_squared * kept + rows * rows
+        self.rows_cost = self.rows_cost * kept + rows * cost_us
+
+    @property
+    def known(self) -> bool:
+        """Whether any turn has been seen."""
+        return self.weight > 0
+
+    @property
+    def row_us(self) -> float:
+        """What a row has cost on average, its share of the fixed part included; 1 before anything is known."""
+        return self.cost_us / self.rows if self.rows else 1.0
+
+    def expected_us(self, rows: float) -> float:
+        """Return what a turn of so many rows may cost."""
+        mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
+        spread = self.rows_squared / self.weight - mean_rows * mean_rows
+        if spread > 0.01 * mean_rows * mean_rows:
+            together = self.rows_cost / self.weight - mean_rows * mean_cost
+            per_row = min(max(together / spread, 0.0), mean_cost / mean_rows)
+        else:  # all turns were alike: nothing is known of the fixed part, and more rows may cost more in proportion
+            per_row = mean_cost / mean_rows if rows > mean_rows else 0.0
+        return mean_cost + per_row * (rows - mean_rows)
+
+
+@dataclass(slots=True)
 class Totals:
     """What an instance has done since the node began: sums from which rates and means are made."""
 
@@ -44,7 +88,7 @@ class Queue:
     stopped: bool = False  # its app has ended
     blocked: bool = False  # its last commit found no room; it is tried again later
     ready_since_us: int = 0
-    row_cost_us: float | None = None  # compute time per row; None until a turn has been seen
+    cost: TurnCost = field(default_factory=TurnCost)
     rows_out_per_row: float = 1.0
     rows_wanted: int = 64  # per turn, with adaptive consumption
     deaths: int = 0  # workers lost on this instance since its last good turn

@@ -21,6 +21,7 @@ PACK_MAX: Final = 32  # queues in one turn; their commit must stay short
 PACK_US: Final = 4_000  # expected compute time of a packed turn: long enough to share its cost, short beside a good p99
 STALLED_US: Final = 100_000  # a worker busy for longer does not count as one that others can wait for
 SPARE_KEPT_US: Final = 10_000_000  # after the last stall; one that leaves and is hired again costs 150 ms each time
+SPARE_LOST_US: Final = 5_000_000  # one that was hired and has not come by then will not come
 RETRY_US: Final = 500_000  # after a commit that found no room
 DEATHS_TO_DOUBT: Final = 2  # the first death may be anyone's fault
 DEATHS_TO_CONDEMN: Final = 3  # of workers that had this one row and nothing else
@@ -33,6 +34,7 @@ class SchedulerConfig:
     workers: int = 2
     policy: PolicyName = PolicyName.LONGEST_QUEUE
     consumption: Consumption = field(default_factory=Consumption)
+    pack: bool = True  # several short queues into one turn when there are more of them than workers
     follow: bool = True  # let a short turn follow its rows into the empty queues downstream
     spares_max: int = 6  # beyond the pool, while operators that compute for seconds hold its workers
     seed: int = 0
@@ -209,6 +211,7 @@ class Scheduler:
         self._policy = policy_named(config.policy, Random(config.seed))
         self._dedicated = config.policy is PolicyName.ONE_WORKER_PER_OPERATOR
         self._spares_hired = 0
+        self._hired_at_us = 0
         self._stalled_at_us = 0
         self._retry_at: dict[InstanceId, int] = {}
 
@@ -384,11 +387,11 @@ class Scheduler:
         spares = sum(worker.spare for worker in self.workers.values()) + self._spares_hired
         if (
             _held_up(list(self.workers.values()), now_us)
-            and self._spares_hired == 0
+            and (self._spares_hired == 0 or now_us - self._hired_at_us > SPARE_LOST_US)
             and spares < self.config.spares_max
         ):
-            self._spares_hired += 1
-            self._stalled_at_us = now_us
+            self._spares_hired = 1
+            self._hired_at_us = self._stalled_at_us = now_us
             return [HireSpare()]
         return []
 
@@ -414,7 +417,7 @@ class Scheduler:
         if self._dedicated:
             return self._own_queue(worker)
         crowd = max(1, sum(not one.spare for one in self.workers.values()))
-        share = min(PACK_MAX, -(-len(ready) // crowd))
+        share = min(PACK_MAX, -(-len(ready) // crowd)) if self.config.pack else 1
         return _pack(self._policy.choose(ready, share, self.queues.find, now_us), self.config.consumption)
 
     def _own_queue(self, worker: Worker) -> Sequence[Queue]:
@@ -433,7 +436,7 @@ class Scheduler:
         expected_us = 0.0
         ahead = [(queue, float(self.config.consumption.rows_for(queue))) for queue in chosen if not queue.suspect]
         for queue, rows in ahead:  # grows as it goes: what follows may be followed
-            expected_us += PACK_US if queue.row_cost_us is None else rows * queue.row_cost_us
+            expected_us += queue.cost.expected_us(rows) if queue.cost.known else PACK_US
             if expected_us >= PACK_US or len(chosen) + len(follow) >= PACK_MAX:
                 break
             for target in queue.downstream:
@@ -469,7 +472,7 @@ def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
     packed: list[Queue] = []
     expected_us = 0.0
     for queue in chosen:
-        cost = consumption.rows_for(queue) * queue.row_cost_us if queue.row_cost_us is not None else PACK_US / 2
+        cost = queue.cost.expected_us(consumption.rows_for(queue)) if queue.cost.known else PACK_US / 2
         if packed and (expected_us + cost > PACK_US or queue.suspect):
             break
         packed.append(queue)
@@ -479,10 +482,7 @@ def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
 
 def _learn(queue: Queue, report: TurnReport) -> None:
     """Keep running means of what a row costs and yields, and forget a doubt that a good turn has answered."""
-    cost = report.turn_us / report.rows
-    queue.row_cost_us = (
-        cost if queue.row_cost_us is None else queue.row_cost_us + SMOOTHING * (cost - queue.row_cost_us)
-    )
+    queue.cost.learn(report.rows, report.turn_us)
     queue.rows_out_per_row += SMOOTHING * (report.made_rows / report.rows - queue.rows_out_per_row)
     queue.deaths = 0
     if queue.rows_limit is not None:

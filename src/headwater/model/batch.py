@@ -17,7 +17,7 @@ from headwater.model.errors import StoreError
 STAMPS_MAX: Final = 32  # a batch that gathered more keeps every second, third ... of them, so the sample stays even
 
 _HEADER: Final = struct.Struct("<QqIHH")  # schema id, enqueued_us, rows, stamps, reserved
-_STAMP: Final = struct.Struct("<qI")
+_STAMP: Final = struct.Struct("<qq")  # like the header a multiple of 8 bytes: Arrow wants its buffers aligned
 
 
 class Stamp(NamedTuple):

@@ -87,10 +87,19 @@ class OpenChain:
         return result
 
     def condemn(self, batch: pa.RecordBatch, cause: str) -> ChainResult:
-        """Treat the rows as ones that raise in the chain's first operator: for rows that kill the worker itself."""
+        """Treat the rows as ones that raise: for rows that kill the worker itself.
+
+        Which operator it was nobody knows; the first that is lenient is asked, else the flow stops at the first of all.
+        """
+        lenient = (
+            index for index, named in enumerate(self.operators) if named.operator.on_error is OnError.DEAD_LETTER
+        )
+        blamed = next(lenient, 0)
         result = ChainResult([None] * len(self.operators[-1].operator.ports), counts=[Count() for _ in self.operators])
-        self._give_up(0, batch, cause, "the worker process died, so no line is known", result)
-        result.counts[0].taken = batch.num_rows
+        self._give_up(blamed, batch, cause, "the worker process died, so no line is known", result)
+        for count in result.counts[:blamed]:
+            count.taken = count.made = batch.num_rows
+        result.counts[blamed].taken = batch.num_rows
         return result
 
     def _step(

@@ -25,6 +25,7 @@ class NodeConfig:
     consumption: Consumption = field(default_factory=Consumption)
     pressure: PressureConfig = field(default_factory=PressureConfig)
     chaining: bool = True
+    packing: bool = True  # short turns are packed together and follow their rows; False to see a policy by itself
     spark: bool = True  # False: workers are threads of the node, for tests and for machines without Java
     power_safe: bool = False  # True: every commit waits for the disk, so that a power cut loses nothing
     epoch_s: float = 300.0  # how long a pool's Spark job lives; the next one takes over without a gap
@@ -42,4 +43,11 @@ class NodeConfig:
 
     def scheduler(self) -> SchedulerConfig:
         """Return what the scheduler needs to know."""
-        return SchedulerConfig(workers=self.workers, policy=self.policy, consumption=self.consumption, seed=self.seed)
+        return SchedulerConfig(
+            workers=self.workers,
+            policy=self.policy,
+            consumption=self.consumption,
+            pack=self.packing,
+            follow=self.packing,
+            seed=self.seed,
+        )

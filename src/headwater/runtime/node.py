@@ -77,6 +77,7 @@ class App:
     state: AppState = AppState.RUNNING
     error: HeadwaterError | None = None
     ended_us: int | None = None
+    draining: bool = False  # its sources are asked no more, and what is under way is let through
     settled: bool = False  # its sources and sinks are closed
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -217,7 +218,7 @@ class Node:
             app = App(app_id, graph, codes, sources, sinks, now_us())
             self.apps[graph.name] = app
             self._begin(app)
-        self._tell(f"flow {graph.name!r} runs: {len(graph.chains)} chains, {graph.instance_count} queues")
+        self._tell(f"flow {graph.name!r} runs with {graph.instance_count} queues")
         return app
 
     def _register(self, graph: Graph) -> tuple[AppId, tuple[int, ...]]:
@@ -319,6 +320,13 @@ class Node:
     def wait(self, app: App, timeout_s: float | None = None) -> bool:
         """Wait until an app has finished or failed."""
         return app.done.wait(timeout_s)
+
+    def drain(self, app: App, timeout_s: float) -> bool:
+        """Stop an app's sources and let what is under way reach the sinks; then the app is stopped."""
+        app.draining = True
+        for source in app.sources:
+            source.ended = True
+        return self.wait(app, timeout_s)
 
     def halt(self, app: App) -> None:
         """Stop an app and keep what it has in the store, so that it can go on later."""
@@ -425,7 +433,7 @@ class Node:
             self._forget_old_latencies()
             for app in list(self.apps.values()):
                 if app.state is AppState.RUNNING and self._is_finished(app):
-                    self._end_app(app, AppState.FINISHED, None)
+                    self._end_app(app, AppState.STOPPED if app.draining else AppState.FINISHED, None)
                 if app.state is not AppState.RUNNING and not app.settled:
                     self._settle(app)
             if time.monotonic() >= epoch_ends and not self._restarting.locked():

@@ -57,6 +57,7 @@ class SourceTask:
     closed: bool = False
     paused: bool = False
     batches: int = 0
+    rows: int = 0  # stored since it was opened
     backlog: int = 0  # rows in the queues it fills, as of its last commit
     _sampled: float = 0.0
 
@@ -269,6 +270,7 @@ class SourcePump:
                 records.append(self._store_offer(txn, offer, events))
         for offer, record in zip(offers, records, strict=True):
             offer.task.record = record
+            offer.task.rows += offer.rows.batch.num_rows
         return events
 
     def _store_offer(self, txn: Transaction, offer: _Offer, events: list[Event]) -> ConnectorRecord:

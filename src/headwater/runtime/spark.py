@@ -3,18 +3,21 @@
 Each setting carries what it was measured to bring on two cores with Spark 4.3.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headwater.model.errors import EngineError
 from headwater.runtime.java import find_java
+
+log = logging.getLogger(__name__)
 
 SLOTS: Final = 64  # tasks at the same time: two overlapping epochs, spares, one worker per operator; a slot is free
 FAILURES_MAX: Final = 1_000_000  # plain local[k] ends the job with the first lost Python worker
@@ -74,12 +77,20 @@ def start_spark(directory: Path, cores: int) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         with _output_to(directory / "spark.log"):
-            return SparkSession.builder.config(conf=spark_conf(directory, cores)).getOrCreate()
+            session = SparkSession.builder.config(conf=spark_conf(directory, cores)).getOrCreate()
     except Exception as failure:  # py4j raises many kinds; all mean the same to a user
         raise EngineError(
             f"Spark could not be started ({type(failure).__name__}: {str(failure).splitlines()[0]}); "
             f"see {directory / 'spark.log'}"
         ) from failure
+    _quieten(session)
+    return session
+
+
+def _quieten(session: SparkSession) -> None:
+    """Keep PySpark's accumulator server, which we do not use, from printing a traceback when its JVM goes."""
+    server: Any = session.sparkContext._accumulatorServer
+    server.handle_error = lambda request, client: log.debug("the accumulator connection of Spark broke")
 
 
 def forget_dead_session() -> None:

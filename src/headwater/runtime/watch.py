@@ -52,7 +52,7 @@ def app_status(node: "Node", app: "App", *, ledger: bool) -> AppStatus:
         error="" if app.error is None else str(app.error),
         started_us=app.started_us,
         ended_us=app.ended_us,
-        rows_in=sum(task.record.stored for task in app.sources),
+        rows_in=sum(task.rows for task in app.sources),
         rows_out=sum(task.rows for task in app.sinks),
         latency=_latency([task.latency for task in app.sinks]),
         recent=_latency([task.recent for task in app.sinks]),
@@ -75,8 +75,7 @@ def _milliseconds(duration_us: float | None) -> float | None:
 
 def _source(task: SourceTask) -> OperatorStatus:
     note = "ended" if task.ended else "paused" if task.paused else ""
-    stored = task.record.stored
-    return OperatorStatus(task.name, "source", 0, 1, stored, stored, 0, 0, 0, 0, 0, 0, 0, note)
+    return OperatorStatus(task.name, "source", 0, 1, task.rows, task.rows, 0, 0, 0, 0, 0, 0, 0, note)
 
 
 def _chain(name: str, stage: int, queues: list[Queue], now: int) -> OperatorStatus:

@@ -1,0 +1,1 @@
+"""Benchmarks: what Headwater is compared with, side by side in one run."""

@@ -1,0 +1,75 @@
+"""The command as a stranger runs it: a process with pipes, signals and an exit code."""
+
+import signal
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+import headwater as hw
+from tests.console.flows import ENDLESS, LINEAR, Command, Start, Write
+
+
+def test_the_version_is_that_of_the_package(headwater: Command) -> None:
+    assert headwater("--version").stdout.strip() == f"headwater {hw.__version__}"
+
+
+def test_without_words_the_help_names_every_command(headwater: Command) -> None:
+    told = headwater().output
+    for command in ("demo", "run", "explain", "bench"):
+        assert command in told
+
+
+def test_an_unknown_command_is_refused_in_one_line(headwater: Command) -> None:
+    result = headwater("rum")
+    assert (result.exit_code, result.stderr.splitlines()[0][:22]) == (2, "error: No such command")
+
+
+def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(start: Start, write: Write) -> None:
+    out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=60)
+    assert "linear finished in" in out
+    assert "\x1b" not in out + err
+    assert err == ""
+
+
+def test_a_flow_file_that_raises_is_told_without_a_traceback(start: Start, write: Write) -> None:
+    process = start("run", write("raises.py", "import headwater as hw\n\nhw.nothing_like_it\n"), "--no-spark")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert "raises.py:3: AttributeError" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_in_order_and_the_last_line_is_still_told(
+    start: Start, write: Write, number: signal.Signals
+) -> None:
+    process = start("run", write("endless.py", ENDLESS), "--no-spark", "--json")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "endless running" in line:
+            break
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    told = orjson.loads(out.splitlines()[-1])
+    assert (process.returncode, told["state"], told["node"]["ending"]) == (130, "stopped", "interrupted")
+    assert told["ledger"]["balanced"]
+    assert "Traceback" not in err
+
+
+def test_a_live_table_is_drawn_on_a_terminal_and_taken_away_for_the_summary(write: Write) -> None:
+    """`script` gives the command a terminal of its own."""
+    path = write("endless.py", ENDLESS)
+    command = f"stty cols 80 rows 40; {sys.executable} -m headwater run {path} --no-spark --for 1500ms"
+    done = subprocess.run(
+        ["script", "--quiet", "--return", "--command", command, "/dev/null"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "\x1b[" in done.stdout
+    for told in ("util", "T_Q", "turns/s", "stopped as asked after 1.5 s"):
+        assert told in done.stdout

@@ -1,0 +1,73 @@
+"""A user's file gives its flows, or one clear sentence."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.console.flow_file import load_flows
+from headwater.model.errors import FlowError
+from tests.console.flows import LINEAR, Write
+
+TWO = LINEAR + '\nother = hw.flow("other", hw.read.iterable([1]).map(double).sink(hw.to.nothing()))\nalias = other\n'
+
+
+def test_all_flows_of_a_file_are_found_each_once(write: Write) -> None:
+    assert [flow.name for flow in load_flows(str(write("two.py", TWO)))] == ["linear", "other"]
+
+
+def test_a_name_behind_a_colon_picks_one(write: Write) -> None:
+    assert [flow.name for flow in load_flows(f"{write('two.py', TWO)}:other")] == ["other"]
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(write: Write) -> None:
+    with pytest.raises(FlowError, match=r"has no flow named 'third'; it has: flow, other, alias"):
+        load_flows(f"{write('two.py', TWO)}:third")
+
+
+def test_a_flow_may_import_what_lies_beside_it(write: Write) -> None:
+    write("beside_the_flow.py", "LIMIT = 3\n")
+    path = write("imports.py", "from beside_the_flow import LIMIT\n" + LINEAR)
+    assert load_flows(str(path))[0].name == "linear"
+    assert str(path.parent) in sys.path
+
+
+def test_a_file_named_like_a_module_gets_in_nobodys_way(write: Write) -> None:
+    known = sys.modules["json"]
+    assert load_flows(str(write("json.py", LINEAR)))[0].name == "linear"
+    assert sys.modules["json"] is known
+
+
+def test_a_file_without_a_flow_is_told_how_to_have_one(write: Write) -> None:
+    with pytest.raises(FlowError, match=r"has no flow; .* flow = hw\.flow"):
+        load_flows(str(write("none.py", "x = 1\n")))
+
+
+def test_a_file_that_raises_is_named_with_the_line(write: Write) -> None:
+    path = write("raises.py", "x = 1\n\ny = x / 0\n")
+    with pytest.raises(FlowError) as caught:
+        load_flows(str(path))
+    assert str(caught.value) == f"{path}:3: ZeroDivisionError: division by zero (in: y = x / 0)"
+
+
+def test_a_syntax_error_is_named_with_the_line(write: Write) -> None:
+    path = write("syntax.py", "x = 1\ndef f(:\n")
+    with pytest.raises(FlowError, match=r"syntax\.py:2: SyntaxError"):
+        load_flows(str(path))
+
+
+def test_a_flow_that_is_built_wrong_is_named_with_the_line_and_the_reason(write: Write) -> None:
+    path = write("wrong.py", "import headwater as hw\n\nhw.read.iterable([1]).select()\n")
+    with pytest.raises(FlowError, match=r"wrong\.py:3: select needs at least one column"):
+        load_flows(str(path))
+
+
+def test_a_file_that_wants_to_end_python_only_fails_to_load(write: Write) -> None:
+    with pytest.raises(FlowError, match=r"ends\.py:2: SystemExit: 3"):
+        load_flows(str(write("ends.py", "import sys\nsys.exit(3)\n")))
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("missing.py", "there is no file"), (".", "is a directory")])
+def test_what_is_no_file_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
+    with pytest.raises(FlowError, match=sentence):
+        load_flows(str(tmp_path / name))

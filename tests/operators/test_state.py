@@ -1,0 +1,281 @@
+"""Keyed state: what is put is what is found, key by key, and a call that raises leaves no trace."""
+
+import datetime as dt
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.model.errors import StoreError
+from headwater.model.keys import keyed_rows
+from headwater.operators.state import KeyedState, OperatorState, WrongState, decode_value, encode_value
+
+
+class Turns:
+    """State over a dict, as turns see it one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with nothing kept."""
+        self.kept: dict[bytes, bytes] = {}
+
+    def turn(self) -> OperatorState:
+        """Begin a turn."""
+        return OperatorState(lambda keys: [self.kept.get(key) for key in keys])
+
+    def commit(self, below: OperatorState) -> None:
+        """End it."""
+        for key, value in below.changes.items():
+            if value is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = value
+
+
+def state_of(below: OperatorState, *keys: Any) -> KeyedState:
+    """Return the state of a batch with these keys."""
+    return KeyedState(keyed_rows(pa.record_batch({"k": list(keys)}), ["k"]), below)
+
+
+def test_state_survives_a_turn() -> None:
+    """What is put in one turn is found in the next, by key."""
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, "a", "b", "a")
+    assert (state.keys, state.codes.tolist()) == (["a", "b"], [0, 1, 0])
+    state.put("a", 1)
+    state.put("b", [2])
+    state.keep()
+    turns.commit(below)
+    later = state_of(turns.turn(), "b", "c", "a")
+    assert later.values() == [[2], None, 1]
+    assert (later.get("c", "default"), later.get("a")) == ("default", 1)
+
+
+def test_what_is_not_put_is_not_kept() -> None:
+    """A value that was only changed in place is forgotten."""
+    turns = Turns()
+    below = turns.turn()
+    state_of(below, "a").get("a", [])
+    mutable = state_of(below, "a")
+    mutable.put("a", [])
+    mutable.keep()
+    read = state_of(below, "a")
+    read.get("a").append(1)
+    read.keep()
+    assert state_of(below, "a").get("a") == []
+
+
+@pytest.mark.parametrize("forget", ["delete", "put-none", "put-values-none"])
+def test_a_key_can_be_forgotten(forget: str) -> None:
+    """By delete, or by putting None."""
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, "a")
+    state.put("a", 1)
+    state.keep()
+    turns.commit(below)
+    below = turns.turn()
+    state = state_of(below, "a")
+    if forget == "delete":
+        state.delete("a")
+    elif forget == "put-none":
+        state.put("a", None)
+    else:
+        state.put_values([None])
+    assert state.get("a") is None
+    state.keep()
+    turns.commit(below)
+    assert turns.kept == {}
+
+
+def test_all_values_are_put_at_once_in_the_order_of_the_keys() -> None:
+    """From a list, an array, anything with a length."""
+    below = Turns().turn()
+    state = state_of(below, "b", "a")
+    state.put_values(np.array([1.5, 2.5]))
+    state.keep()
+    assert state_of(below, "a", "b").values() == [2.5, 1.5]
+
+
+def test_another_number_of_values_than_keys_is_refused() -> None:
+    """With both numbers."""
+    with pytest.raises(ValueError, match="3 values were put for 2 keys"):
+        state_of(Turns().turn(), "b", "a").put_values([1, 2, 3])
+
+
+def test_a_key_of_other_rows_is_refused() -> None:
+    """Another instance may own it."""
+    with pytest.raises(KeyError, match="'c' is not a key of this batch"):
+        state_of(Turns().turn(), "a").get("c")
+
+
+def test_a_later_batch_of_the_same_turn_sees_what_the_earlier_put() -> None:
+    """Also what it deleted."""
+    turns = Turns()
+    turns.kept = dict.fromkeys(_encoded("a", "b"), encode_value(7))
+    below = turns.turn()
+    first = state_of(below, "a", "b")
+    first.put("a", 8)
+    first.delete("b")
+    first.keep()
+    assert state_of(below, "b", "a", "c").values() == [None, 8, None]
+
+
+def test_a_refused_value_leaves_no_trace_of_those_before_it() -> None:
+    """The function is called again on half of the rows; nothing may be counted twice."""
+    below = Turns().turn()
+    state = state_of(below, "a", "b")
+    state.put("a", 1)
+    state.put("b", {1, 2})
+    with pytest.raises(WrongState):
+        state.keep()
+    assert below.changes == {}
+
+
+def test_rows_of_keys_come_in_order() -> None:
+    """Each key with the places of its rows."""
+    state = state_of(Turns().turn(), "b", "a", "b", None, "b")
+    assert [(key, rows.tolist()) for key, rows in state.rows_of_keys()] == [("b", [0, 2, 4]), ("a", [1]), (None, [3])]
+
+
+def test_nan_null_and_negative_zero_are_keys_like_others() -> None:
+    """NaN is one key though it does not equal itself; -0.0 and 0.0 are one key, as in SQL."""
+    below = Turns().turn()
+    state = state_of(below, float("nan"), None, 0.0, -0.0, float("nan"))
+    assert (len(state.keys), state.codes.tolist()) == (3, [0, 1, 2, 2, 0])
+    state.put(float("nan"), "nan")
+    state.put(None, "null")
+    state.put(-0.0, "zero")
+    state.keep()
+    assert state_of(below, -0.0, None, float("nan")).values() == ["zero", "null", "nan"]
+
+
+def test_a_number_is_the_same_key_as_whole_number_and_as_fraction() -> None:
+    """A column of whole numbers comes out of pandas as fractions as soon as one of them is null."""
+    below = Turns().turn()
+    whole = state_of(below, 7)
+    whole.put(7, "seen")
+    whole.keep()
+    assert state_of(below, 7.0).values() == ["seen"]
+    assert state_of(below, "7").values() == [None]
+
+
+def test_numpy_scalars_find_their_key() -> None:
+    """A user may take the key from an array."""
+    state = state_of(Turns().turn(), 7)
+    state.put(np.int64(7), "seen")
+    assert state.get(np.float64(7.0)) == "seen"
+
+
+VALUES: list[Any] = [
+    True,
+    -(2**63),
+    2**64 - 1,
+    1.5,
+    float("inf"),
+    "née",
+    "",
+    b"\x00",
+    [1, [2, None]],
+    (1, "a", (2,)),
+    {"a": {"b": [1]}, 3: None},
+    [(1, 2), {"x": (3,)}],
+    dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC),
+    dt.datetime.fromisoformat("2024-01-01T12:00:00.000001"),
+    dt.date(2024, 1, 1),
+    dt.time(1, 2, 3),
+    dt.timedelta(days=-1, microseconds=1),
+    Decimal("1.50"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_comes_back_as_what_it_was(value: Any) -> None:
+    """With its type."""
+    back = decode_value(encode_value(value))
+    assert back == value
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.int16).reshape(2, 3),
+        np.array(1.5),
+        np.array([], dtype=np.float32),
+        np.array(["2024-01-01"], dtype="datetime64[us]"),
+        np.asfortranarray(np.arange(4.0).reshape(2, 2)),
+        np.array([True, False]),
+    ],
+    ids=["matrix", "scalar", "empty", "times", "fortran", "booleans"],
+)
+def test_a_numpy_array_comes_back_with_its_shape_and_type(array: Any) -> None:
+    """And can be written to."""
+    back = decode_value(encode_value({"deep": [array]}))["deep"][0]
+    np.testing.assert_array_equal(back, array)
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert back.flags.writeable
+
+
+def test_numpy_scalars_come_back_as_plain_numbers() -> None:
+    """Also inside others."""
+    assert decode_value(encode_value([np.float64(1.5), np.int32(2), np.bool_(True)])) == [1.5, 2, True]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1, 2},
+        Counter("aab"),
+        object(),
+        [set()],
+        {"a": object()},
+        {(1, 2): 3},
+        1j,
+        pa.scalar(1),
+        np.array([object()]),
+        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+        bytearray(b"x"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_would_come_back_as_something_else_is_refused(value: Any) -> None:
+    """With a sentence that says what to use."""
+    with pytest.raises(WrongState, match="cannot be kept as state; use"):
+        encode_value(value)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(0, 9), inner) | st.tuples(inner, inner),
+    max_leaves=12,
+)
+
+
+@given(value=plain)
+def test_any_plain_value_comes_back(value: Any) -> None:
+    """However deep."""
+    assert decode_value(encode_value(value)) == value
+
+
+def test_a_value_of_a_kind_that_nobody_knows_is_a_damaged_store() -> None:
+    """Written by a later version, perhaps."""
+    with pytest.raises(StoreError, match="unknown kind 77"):
+        decode_value(b"\xd4\x4d\x00")
+
+
+def _encoded(*keys: Any) -> list[bytes]:
+    found: list[bytes] = []
+
+    def read(wanted: Any) -> list[bytes | None]:
+        found.extend(wanted)
+        return [None] * len(wanted)
+
+    state_of(OperatorState(read), *keys)
+    return found
