@@ -4,6 +4,7 @@ The chain is a sensor gateway's first work: parse JSON, drop what a broken senso
 columns. Rows carry the instant they were due at the source, which is where every latency starts.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -83,7 +84,7 @@ class Readings:
         """Return these rows."""
         start = rows.start % READINGS_PERIOD
         columns = [
-            pa.array(created_us, pa.int64()),
+            pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(array("q", created_us))]),
             self._sensors.slice(start, len(rows)),
             self._celsius.slice(start, len(rows)),
         ]

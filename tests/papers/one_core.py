@@ -96,7 +96,7 @@ def capacity(steps: Sequence[Step]) -> float:
     """Return the rows of a batch that keep the core busy all the time: a load of 1."""
     rows, cost_us = 1.0, 0.0
     for step in steps:
-        cost_us += rows * step.cost_us * STRETCH
+        cost_us += rows * step.cost_us
         rows *= step.yields
     return EVERY_US / cost_us
 

@@ -6,7 +6,7 @@ queue still stands where it stood when the rows were taken, and whether the node
 store. So a turn that was given twice counts once, whoever is faster, and a worker of a dead node changes nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -246,9 +246,7 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
     batches: list[pa.RecordBatch] = []
     stamps: list[tuple[Stamp, ...]] = []
     first: KnownSchema | None = None
-    start = entry_key(instance, record.head_sequence)
-    for key, encoded in snapshot.scan(entries_prefix(instance), start):
-        sequence = entry_sequence(key)
+    for sequence, encoded in _waiting_entries(snapshot, instance, record):
         offset = record.head_offset if sequence == record.head_sequence else 0
         entry = decode_entry(encoded)
         wanted = min(entry.rows - offset, rows_max - taken.rows)
@@ -271,6 +269,19 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
         taken.batch = unite(batches)
         taken.stamps = stamps[0] if len(stamps) == 1 else merge_stamps(stamps)
     return taken
+
+
+def _waiting_entries(snapshot: Snapshot, instance: InstanceId, record: QueueRecord) -> Iterator[tuple[int, bytes]]:
+    """Yield the entries of a queue from its head on. Where none was shed they have no gaps, and need no cursor."""
+    if record.shed_rows == 0:
+        for sequence in range(record.head_sequence, record.next_sequence):
+            encoded = snapshot.get(entry_key(instance, sequence))
+            if encoded is None:
+                raise StoreError(f"entry {sequence} of queue {instance} is missing from the store")
+            yield sequence, encoded
+        return
+    for key, encoded in snapshot.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
+        yield entry_sequence(key), encoded
 
 
 def _account(taken: Taken, enqueued_us: int, rows: int, last_end_us: int, now_us: int) -> None:

@@ -23,6 +23,7 @@ from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
 
+COMMIT_SINKS: Final = 25  # in one commit; the rows of the first must not wait for the last of a hundred
 WRITE_ROWS_MAX: Final = 20_000
 RETRY_S: Final = 0.5
 
@@ -81,7 +82,7 @@ class SinkPump:
         self._on_store_full, self._on_crash = on_store_full, on_crash
         self._schemas = Schemas()
         self._tasks: dict[InstanceId, SinkTask] = {}
-        self._due: set[InstanceId] = set()
+        self._due: dict[InstanceId, None] = {}  # in order of arrival
         self._lock = threading.Lock()  # around a pass: removal waits for it
         self._wake = threading.Condition()
         self._stopping = False
@@ -106,7 +107,7 @@ class SinkPump:
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
         """Tell that there are rows for these sinks."""
         with self._wake:
-            self._due.update(instances)
+            self._due.update(dict.fromkeys(instances))
             self._wake.notify()
 
     def stop(self) -> None:
@@ -122,19 +123,21 @@ class SinkPump:
     def _serve(self) -> None:
         try:
             while (due := self._next_due()) is not None:
-                with self._lock:
-                    more = self._pass([self._tasks[one] for one in due if one in self._tasks])
-                if more:
-                    self.rows_for(more)
+                for start in range(0, len(due), COMMIT_SINKS):
+                    with self._lock:
+                        some = due[start : start + COMMIT_SINKS]
+                        more = self._pass([self._tasks[one] for one in some if one in self._tasks])
+                    if more:
+                        self.rows_for(more)
         except Exception as failure:  # our mistake: it must be heard, not lost with the thread
             self._on_crash(failure)
 
-    def _next_due(self) -> set[InstanceId] | None:
+    def _next_due(self) -> list[InstanceId] | None:
         with self._wake:
             while not self._due and not self._stopping:
                 self._wake.wait()
-            due, self._due = self._due, set()
-            return None if self._stopping else due
+            due, self._due = self._due, {}
+            return None if self._stopping else list(due)
 
     def _pass(self, tasks: Sequence[SinkTask]) -> list[InstanceId]:
         """Write what waits for these sinks, commit it together, and return those that have more."""

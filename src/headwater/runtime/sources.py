@@ -38,6 +38,7 @@ POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts 
 IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
 MANY_SOURCES: Final = 16  # from so many on, what comes within ...
 GATHER_S: Final = 0.002  # ... this time is committed together: a commit for each row would cost more than the wait
+COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
 
 
@@ -153,10 +154,7 @@ class SourcePump:
             while not self._stopping:
                 self._wake.clear()
                 with self._lock:
-                    offers, wait_us = self._poll(
-                        [one for one in self._tasks if not one.ended and not one.spec.blocking]
-                    )
-                    self._commit(offers)
+                    wait_us = self._pass([one for one in self._tasks if not one.ended and not one.spec.blocking])
                 if wait_us > 0:
                     self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
                 elif len(self._tasks) >= MANY_SOURCES:
@@ -169,6 +167,7 @@ class SourcePump:
         try:
             while not self._stopping and not task.ended:
                 offers, wait_us = self._poll([task])
+                self._any_paused |= task.paused
                 with self._lock:
                     self._commit([offer for offer in offers if not offer.task.ended])
                 if wait_us > 0:
@@ -176,6 +175,19 @@ class SourcePump:
             _close(task)
         except Exception as failure:
             self._on_crash(failure)
+
+    def _pass(self, tasks: Sequence[SourceTask]) -> int:
+        """Serve all these sources, a handful per commit, and return for how long nobody has more.
+
+        What the first have ready must not wait until the last of a hundred has been asked.
+        """
+        waits_us = [int(IDLE_MAX_S * 1e6)]
+        for start in range(0, len(tasks), COMMIT_SOURCES):
+            offers, wait_us = self._poll(tasks[start : start + COMMIT_SOURCES])
+            self._commit(offers)
+            waits_us.append(wait_us)
+        self._any_paused = any(task.paused for task in tasks)
+        return min(waits_us)
 
     def _poll(self, tasks: Sequence[SourceTask]) -> tuple[list[_Offer], int]:
         """Ask every source that may bring rows; return what they have, and for how long nobody has more."""
@@ -195,7 +207,6 @@ class SourcePump:
                 if offer is not None:
                     offers.append(offer)
                 wake_at = min(wake_at, task.idle_until_us)
-        self._any_paused = any(task.paused for task in tasks)
         return offers, 0 if offers else wake_at - now_us()
 
     def _measure(self, tasks: Sequence[SourceTask]) -> None:
