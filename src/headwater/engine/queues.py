@@ -232,12 +232,13 @@ class Queues:
         self.bytes_held += size
 
     def _refresh(self, queue: Queue, now_us: int) -> None:
-        if not queue.ready:
+        waiting = queue.put_rows - queue.taken_rows
+        if not (waiting and queue.free):
             self._ready.pop(queue.instance, None)
         elif queue.instance not in self._ready:
             queue.ready_since_us = now_us
             self._ready[queue.instance] = queue
-        empty = queue.waiting == 0 and queue.runs_on is None
+        empty = waiting == 0 and queue.runs_on is None
         if empty and queue.empty_since_us is None:
             queue.empty_since_us = now_us
         elif not empty and queue.empty_since_us is not None:

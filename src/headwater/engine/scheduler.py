@@ -17,7 +17,7 @@ from headwater.engine.queues import SMOOTHING, Queue, Queues
 from headwater.engine.turn import STORE_FULL, Assignment, Trouble, TurnReport
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
-PACK_MAX: Final = 32  # queues in one turn; their commit must stay short
+PACK_MAX: Final = 50  # queues in one turn; their commit must stay short
 PACK_US: Final = 4_000  # expected compute time of a packed turn: long enough to share its cost, short beside a good p99
 STALLED_US: Final = 100_000  # a worker busy for longer does not count as one that others can wait for
 SPARE_KEPT_US: Final = 10_000_000  # after the last stall; one that leaves and is hired again costs 150 ms each time

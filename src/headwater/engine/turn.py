@@ -155,6 +155,7 @@ class Schemas:
         self._by_identity: dict[int, KnownSchema] = {}
         self._by_schema: dict[pa.Schema, KnownSchema] = {}
         self._recent: list[KnownSchema] = []
+        self._stored: set[int] = set()
         self._fits: dict[tuple[int, int], bool] = {}
 
     def known(self, schema: pa.Schema) -> KnownSchema:
@@ -194,10 +195,14 @@ class Schemas:
         return self._fits[pair]
 
     def ensure(self, txn: Transaction, known: KnownSchema) -> None:
-        """Store a schema if it is not there yet."""
+        """Store a schema if it is not there yet; one seen there stays, whereas one just put may still be undone."""
+        if known.identity in self._stored:
+            return
         key = schema_key(known.identity)
         if txn.get(key) is None:
             txn.put(key, known.schema.serialize().to_pybytes())
+        elif len(self._stored) < SCHEMAS_MAX:
+            self._stored.add(known.identity)
 
 
 @dataclass(slots=True)

@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 
 POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts of it
 IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
-MANY_SOURCES: Final = 16  # from so many on, what comes within ...
-GATHER_S: Final = 0.002  # ... this time is committed together: a commit for each row would cost more than the wait
+MANY_SOURCES: Final = 16  # from so many on their rows are gathered: a commit for each would cost more than the wait
+GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes longer to ask them all anyway
+GATHER_S_MAX: Final = 0.01
 COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
 
@@ -158,7 +159,7 @@ class SourcePump:
                 if wait_us > 0:
                     self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
                 elif len(self._tasks) >= MANY_SOURCES:
-                    self._gathering.wait(GATHER_S)
+                    self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
         except Exception as failure:  # our mistake: it must be heard, not lost with the thread
             self._on_crash(failure)
 

@@ -18,7 +18,7 @@ from headwater.runtime.wire import Done, Goodbye, Heartbeat, Hello, Line, Part, 
 # A Spark Python worker is used for one task after another, and a process must not open an LMDB environment twice.
 _open_stores: dict[tuple[str, int], LmdbStore] = {}
 _shelf = CodeShelf()
-_schemas = Schemas()
+_schemas: dict[bytes, Schemas] = {}  # by the term of the store they are known of
 
 
 def now_us() -> int:
@@ -81,7 +81,7 @@ def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
                 reports.append(_not_run(part, failure))
             else:
                 assignments.append(Assignment(instance, part.rows_max, part.condemn))
-    return reports + TurnRunner(store, term, chains, now_us, _schemas).run(assignments)
+    return reports + TurnRunner(store, term, chains, now_us, _schemas.setdefault(term, Schemas())).run(assignments)
 
 
 def _not_run(part: Part, failure: HeadwaterError) -> TurnReport:
