@@ -441,7 +441,7 @@ class Scheduler:
                 break
             for target in queue.downstream:
                 below = self.queues.find(target)
-                if below is not None and below.free and not below.waiting and not below.suspect and below not in follow:
+                if below is not None and _can_follow(below) and below not in follow:
                     follow.append(below)
                     ahead.append((below, rows * queue.rows_out_per_row))
         return sorted(follow, key=attrgetter("stage"))
@@ -465,6 +465,11 @@ def _held_up(workers: Sequence[Worker], now_us: int) -> bool:
     return all(not worker.idle and now_us - worker.since_us > STALLED_US for worker in workers)
 
 
+def _can_follow(queue: Queue) -> bool:
+    """Whether an empty queue may be reserved for a turn upstream: it has run before, and has not killed a worker."""
+    return queue.free and not queue.waiting and not queue.suspect and queue.cost.known
+
+
 def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
     """Keep the first, and as many of the others as stay short together."""
     if len(chosen) == 1 or chosen[0].suspect:
@@ -472,7 +477,8 @@ def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
     packed: list[Queue] = []
     expected_us = 0.0
     for queue in chosen:
-        cost = queue.cost.expected_us(consumption.rows_for(queue)) if queue.cost.known else PACK_US / 2
+        # What has never run may compute for seconds, and would hold up whatever is packed with it.
+        cost = queue.cost.expected_us(consumption.rows_for(queue)) if queue.cost.known else PACK_US
         if packed and (expected_us + cost > PACK_US or queue.suspect):
             break
         packed.append(queue)
