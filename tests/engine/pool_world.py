@@ -8,9 +8,7 @@ worker is given a turn while it has one, and nobody is idle while there is work.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headwater.engine.policies import PolicyName
-from headwater.engine.queues import Queue
-from headwater.engine.scheduler import (
+from headwater.engine.events import (
     AppAdded,
     AppHalted,
     AppRemoved,
@@ -25,14 +23,15 @@ from headwater.engine.scheduler import (
     RowsPassed,
     RowsPut,
     RunTurn,
-    Scheduler,
-    SchedulerConfig,
     Ticked,
     TurnEnded,
     WorkerDismissed,
     WorkerJoined,
     WorkerLost,
 )
+from headwater.engine.policies import PolicyName
+from headwater.engine.queues import Queue
+from headwater.engine.scheduler import Scheduler, SchedulerConfig
 from headwater.engine.turn import STORE_FULL, Assignment, Filled, Trouble, TurnReport
 from headwater.model.ids import AppId, InstanceId, WorkerId
 

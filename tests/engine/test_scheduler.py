@@ -2,19 +2,9 @@
 
 import pytest
 
+from headwater.engine.events import HireSpare, ReportStoreFull, ReportTrouble, RowsPassed, TurnEnded
 from headwater.engine.policies import PATIENCE_US, Consumption, PolicyName
-from headwater.engine.scheduler import (
-    PACK_MAX,
-    RETRY_US,
-    SPARE_KEPT_US,
-    STALLED_US,
-    HireSpare,
-    ReportStoreFull,
-    ReportTrouble,
-    RowsPassed,
-    SchedulerConfig,
-    TurnEnded,
-)
+from headwater.engine.scheduler import PACK_MAX, RETRY_US, SPARE_KEPT_US, STALLED_US, SchedulerConfig
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from tests.engine.pool_world import PoolWorld, Stored, in_trouble, report, store_full
 

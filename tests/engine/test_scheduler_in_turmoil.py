@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from headwater.engine.events import TurnEnded
 from headwater.engine.policies import Consumption, PolicyName
-from headwater.engine.scheduler import STALLED_US, SchedulerConfig, TurnEnded
+from headwater.engine.scheduler import STALLED_US, SchedulerConfig
 from headwater.engine.turn import Assignment, TurnReport
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from tests.engine.pool_world import PoolWorld, Stored, in_trouble, store_full

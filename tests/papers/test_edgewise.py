@@ -7,8 +7,9 @@ gets a spare.
 
 import pytest
 
+from headwater.engine.events import HireSpare
 from headwater.engine.policies import PATIENCE_US, PATIENT_SHARE, Consumption, PolicyName
-from headwater.engine.scheduler import STALLED_US, HireSpare, SchedulerConfig
+from headwater.engine.scheduler import STALLED_US, SchedulerConfig
 from headwater.model.ids import AppId, InstanceId
 from tests.engine.flows import numbered, relay
 from tests.engine.pool_world import PoolWorld, Stored

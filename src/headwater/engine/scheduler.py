@@ -12,9 +12,30 @@ from operator import attrgetter
 from random import Random
 from typing import Final, assert_never
 
+from headwater.engine.events import (
+    AppAdded,
+    AppHalted,
+    AppRemoved,
+    Dismiss,
+    Effect,
+    Event,
+    HireSpare,
+    Recount,
+    ReportStoreFull,
+    ReportTrouble,
+    RowsGone,
+    RowsPassed,
+    RowsPut,
+    RunTurn,
+    Ticked,
+    TurnEnded,
+    WorkerDismissed,
+    WorkerJoined,
+    WorkerLost,
+)
 from headwater.engine.policies import Consumption, PolicyName, policy_named
 from headwater.engine.queues import SMOOTHING, Queue, Queues
-from headwater.engine.turn import STORE_FULL, Assignment, Trouble, TurnReport
+from headwater.engine.turn import STORE_FULL, Assignment, TurnReport
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
 PACK_MAX: Final = 50  # queues in one turn; their commit must stay short
@@ -38,148 +59,6 @@ class SchedulerConfig:
     follow: bool = True  # let a short turn follow its rows into the empty queues downstream
     spares_max: int = 6  # beyond the pool, while operators that compute for seconds hold its workers
     seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AppAdded:
-    """An app has begun; these are its queues."""
-
-    app: AppId
-    queues: tuple[Queue, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AppRemoved:
-    """An app is gone."""
-
-    app: AppId
-
-
-@dataclass(frozen=True, slots=True)
-class AppHalted:
-    """An app must not run any further; its rows stay where they are."""
-
-    app: AppId
-
-
-@dataclass(frozen=True, slots=True)
-class RowsPut:
-    """A queue has got rows from outside a turn."""
-
-    instance: InstanceId
-    put_rows: int
-    put_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowsGone:
-    """A queue has lost rows outside a turn: a sink took them, or they were shed."""
-
-    instance: InstanceId
-    taken_rows: int
-    gone_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerJoined:
-    """A worker of the pool asks for its first turn."""
-
-    worker: WorkerId
-    spare: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
-    """A worker's connection broke."""
-
-    worker: WorkerId
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerDismissed:
-    """A worker is to leave after its turn: its epoch is over."""
-
-    worker: WorkerId
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
-    """A worker has finished a turn and asks for the next."""
-
-    worker: WorkerId
-    reports: Sequence[TurnReport]
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Some time has passed."""
-
-
-Event = (
-    AppAdded
-    | AppRemoved
-    | AppHalted
-    | RowsPut
-    | RowsGone
-    | WorkerJoined
-    | WorkerLost
-    | WorkerDismissed
-    | TurnEnded
-    | Ticked
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RunTurn:
-    """Give this turn to this worker."""
-
-    worker: WorkerId
-    assignments: tuple[Assignment, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Dismiss:
-    """Let this worker go."""
-
-    worker: WorkerId
-
-
-@dataclass(frozen=True, slots=True)
-class Recount:
-    """Read these queues' records from the store: a worker was lost, and nobody knows whether it committed."""
-
-    instances: tuple[InstanceId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HireSpare:
-    """Start one more worker: all others are held up."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportTrouble:
-    """A user's function raised and its flow must stop."""
-
-    app: AppId
-    trouble: Trouble
-
-
-@dataclass(frozen=True, slots=True)
-class ReportStoreFull:
-    """A turn found no room for its commit; it will be tried again."""
-
-    app: AppId
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowsPassed:
-    """Sinks of this app have rows to write."""
-
-    instances: tuple[InstanceId, ...]
-
-
-Effect = RunTurn | Dismiss | Recount | HireSpare | ReportTrouble | ReportStoreFull | RowsPassed
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.dataflow.graph import Spread
+from headwater.engine.schemas import KnownSchema, Schemas
 from headwater.engine.store import (
     TERM_KEY,
     QueueRecord,
@@ -28,18 +29,14 @@ from headwater.engine.store import (
     entry_sequence,
     queue_key,
     read_queue,
-    schema_key,
     state_key,
 )
 from headwater.model.batch import (
     Stamp,
     decode_batch,
     decode_entry,
-    encode_batch,
     encode_entry,
     merge_stamps,
-    needs_whole,
-    schema_id,
     share_stamps,
 )
 from headwater.model.errors import StoreError, StoreFull, UserCodeError
@@ -49,8 +46,6 @@ from headwater.operators.chain import ChainResult, NamedOperator, OpenChain, sho
 from headwater.operators.state import ReadState
 
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
-RECENT_SCHEMAS: Final = 3
-SCHEMAS_MAX: Final = 10_000  # known at a time; a flow that makes up columns row by row must not fill the memory
 STORE_FULL: Final = "store full"
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
 
@@ -134,77 +129,6 @@ class TurnReport(msgspec.Struct, array_like=True, frozen=True):
     note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSchema:
-    """A schema and what follows from it."""
-
-    schema: pa.Schema
-    identity: int
-    whole: bool
-
-    def encode(self, batch: pa.RecordBatch) -> bytes:
-        """Return the bytes of a batch that has this schema."""
-        return encode_batch(batch, whole=self.whole)
-
-
-class Schemas:
-    """Schemas known to this process. What follows from a schema is worked out once, not for every batch."""
-
-    def __init__(self) -> None:
-        """Know none."""
-        self._by_identity: dict[int, KnownSchema] = {}
-        self._by_schema: dict[pa.Schema, KnownSchema] = {}
-        self._recent: list[KnownSchema] = []
-        self._stored: set[int] = set()
-        self._fits: dict[tuple[int, int], bool] = {}
-
-    def known(self, schema: pa.Schema) -> KnownSchema:
-        """Return what is known of a schema; comparing with the last few is several times cheaper than hashing one."""
-        for recent in self._recent:
-            if schema.equals(recent.schema, check_metadata=True):
-                return recent
-        found = self._by_schema.get(schema)
-        if found is None:
-            if len(self._by_schema) >= SCHEMAS_MAX:
-                self._by_schema.clear()
-            found = self._by_schema[schema] = KnownSchema(schema, schema_id(schema), needs_whole(schema))
-        self._recent = [found, *self._recent[: RECENT_SCHEMAS - 1]]
-        return found
-
-    def find(self, snapshot: Snapshot, identity: int) -> KnownSchema:
-        """Return the schema of this identity."""
-        found = self._by_identity.get(identity)
-        if found is None:
-            stored = snapshot.get(schema_key(identity))
-            if stored is None:
-                raise StoreError(f"the store lacks schema {identity:x}, which a batch in it refers to")
-            if len(self._by_identity) >= SCHEMAS_MAX:
-                self._by_identity.clear()
-            found = self._by_identity[identity] = self.known(pa.ipc.read_schema(pa.py_buffer(stored)))
-        return found
-
-    def fit(self, one: KnownSchema, other: KnownSchema) -> bool:
-        """Whether rows of both schemas can be taken together: the wider type wins, but text is no number."""
-        if one is other:
-            return True
-        pair = (one.identity, other.identity)
-        if pair not in self._fits:
-            if len(self._fits) >= SCHEMAS_MAX:
-                self._fits.clear()
-            self._fits[pair] = _unify(one.schema, other.schema)
-        return self._fits[pair]
-
-    def ensure(self, txn: Transaction, known: KnownSchema) -> None:
-        """Store a schema if it is not there yet; one seen there stays, whereas one just put may still be undone."""
-        if known.identity in self._stored:
-            return
-        key = schema_key(known.identity)
-        if txn.get(key) is None:
-            txn.put(key, known.schema.serialize().to_pybytes())
-        elif len(self._stored) < SCHEMAS_MAX:
-            self._stored.add(known.identity)
-
-
 @dataclass(slots=True)
 class Taken:
     """Rows taken from a queue, with what is needed to commit or forget them."""
@@ -234,14 +158,6 @@ class Prepared:
     unread: int = 0
     unread_dead: int = 0
     compute_us: int = 0
-
-
-def _unify(one: pa.Schema, other: pa.Schema) -> bool:
-    try:
-        pa.unify_schemas([one, other], promote_options="permissive")
-    except (pa.ArrowTypeError, pa.ArrowInvalid):
-        return False
-    return True
 
 
 def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:

@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 
 import uvloop
 
-from headwater.engine.scheduler import (
+from headwater.engine.events import (
     Dismiss,
     Effect,
     Event,
@@ -26,13 +26,13 @@ from headwater.engine.scheduler import (
     RowsPassed,
     RowsPut,
     RunTurn,
-    Scheduler,
     Ticked,
     TurnEnded,
     WorkerDismissed,
     WorkerJoined,
     WorkerLost,
 )
+from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import read_queue
 from headwater.engine.turn import Trouble
 from headwater.model.ids import AppId, InstanceId, WorkerId

@@ -27,10 +27,11 @@ import msgspec
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
+from headwater.engine.events import AppAdded, AppHalted, AppRemoved, Event
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
-from headwater.engine.scheduler import AppAdded, AppHalted, AppRemoved, Event, Scheduler
+from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import app_prefixes, app_record_key, code_key, code_prefix, read_queue
 from headwater.engine.turn import Trouble
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError

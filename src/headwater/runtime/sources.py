@@ -15,16 +15,17 @@ from typing import Final
 import pyarrow as pa
 
 from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
+from headwater.engine.events import Event, RowsGone, RowsPut
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queues
-from headwater.engine.scheduler import Event, RowsGone, RowsPut
+from headwater.engine.schemas import Schemas
 from headwater.engine.store import (
     TERM_KEY,
     Transaction,
     append,
     shed_oldest,
 )
-from headwater.engine.turn import Outlet, Schemas, spread
+from headwater.engine.turn import Outlet, spread
 from headwater.model.batch import Stamp, encode_entry, share_stamps
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId

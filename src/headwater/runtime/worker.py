@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from headwater.engine.schemas import Schemas
 from headwater.engine.store import Store
-from headwater.engine.turn import Assignment, ChainPlan, Schemas, Trouble, TurnReport, TurnRunner
+from headwater.engine.turn import Assignment, ChainPlan, Trouble, TurnReport, TurnRunner
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain

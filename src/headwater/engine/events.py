@@ -1,0 +1,150 @@
+"""What can happen to the scheduler, and what it can want: past tense in, imperative out, all frozen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.engine.queues import Queue
+from headwater.engine.turn import Assignment, Trouble, TurnReport
+from headwater.model.ids import AppId, InstanceId, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class AppAdded:
+    """An app has begun; these are its queues."""
+
+    app: AppId
+    queues: tuple[Queue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppRemoved:
+    """An app is gone."""
+
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class AppHalted:
+    """An app must not run any further; its rows stay where they are."""
+
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPut:
+    """A queue has got rows from outside a turn."""
+
+    instance: InstanceId
+    put_rows: int
+    put_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsGone:
+    """A queue has lost rows outside a turn: a sink took them, or they were shed."""
+
+    instance: InstanceId
+    taken_rows: int
+    gone_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A worker of the pool asks for its first turn."""
+
+    worker: WorkerId
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker's connection broke."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDismissed:
+    """A worker is to leave after its turn: its epoch is over."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """A worker has finished a turn and asks for the next."""
+
+    worker: WorkerId
+    reports: Sequence[TurnReport]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Some time has passed."""
+
+
+Event = (
+    AppAdded
+    | AppRemoved
+    | AppHalted
+    | RowsPut
+    | RowsGone
+    | WorkerJoined
+    | WorkerLost
+    | WorkerDismissed
+    | TurnEnded
+    | Ticked
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurn:
+    """Give this turn to this worker."""
+
+    worker: WorkerId
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Let this worker go."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Read these queues' records from the store: a worker was lost, and nobody knows whether it committed."""
+
+    instances: tuple[InstanceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HireSpare:
+    """Start one more worker: all others are held up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTrouble:
+    """A user's function raised and its flow must stop."""
+
+    app: AppId
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStoreFull:
+    """A turn found no room for its commit; it will be tried again."""
+
+    app: AppId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPassed:
+    """Sinks of this app have rows to write."""
+
+    instances: tuple[InstanceId, ...]
+
+
+Effect = RunTurn | Dismiss | Recount | HireSpare | ReportTrouble | ReportStoreFull | RowsPassed
