@@ -108,3 +108,15 @@ def _after(told: list[tuple[str, int]]) -> tuple[int, int, int]:
         (queues.put if what == "put" else queues.took)(ONE, rows, rows * 10, now_us=0)
         queues.check()
     return max(queue.put_rows, queue.taken_rows), queue.taken_rows, queue.gone_bytes
+
+
+def test_a_queue_reserved_for_rows_to_come_counts_as_empty_until_they_come() -> None:
+    """Being held by a worker that is busy upstream is not being utilised."""
+    queues = Queues()
+    queue = Queue(ONE)
+    queues.add(queue, now_us=0)
+    queues.reserve(queue, WORKER, rows=10, now_us=100)
+    assert queue.empty_total_us(400) == 400
+    queues.ended(queue, now_us=400)
+    assert (queue.empty_total_us(500), queue.followed) == (500, True)
+    queues.check()

@@ -85,6 +85,8 @@ class Queue:
     gone_bytes: int = 0
     runs_on: WorkerId | None = None
     rows_given: int = 0  # to the worker that runs it
+    reserved: bool = False  # the worker has yet to fill it: until then it is empty, whoever holds it
+    followed: bool = False  # its last turn followed rows from upstream
     stopped: bool = False  # its app has ended
     blocked: bool = False  # its last commit found no room; it is tried again later
     ready_since_us: int = 0
@@ -206,12 +208,14 @@ class Queues:
         assert not queue.waiting, queue
         queue.runs_on = worker
         queue.rows_given = rows
+        queue.reserved = True
         self._refresh(queue, now_us)
 
     def ended(self, queue: Queue, now_us: int) -> None:
         """Note that nobody runs it any more."""
         queue.runs_on = None
         queue.rows_given = 0
+        queue.followed, queue.reserved = queue.reserved, False
         self._refresh(queue, now_us)
 
     def stop(self, instance: InstanceId, now_us: int) -> None:
@@ -238,7 +242,7 @@ class Queues:
         elif queue.instance not in self._ready:
             queue.ready_since_us = now_us
             self._ready[queue.instance] = queue
-        empty = waiting == 0 and queue.runs_on is None
+        empty = waiting == 0 and (queue.runs_on is None or queue.reserved)
         if empty and queue.empty_since_us is None:
             queue.empty_since_us = now_us
         elif not empty and queue.empty_since_us is not None:
@@ -251,7 +255,8 @@ class Queues:
             assert queue.instance == instance
             assert queue.put_rows >= queue.taken_rows >= 0, queue
             assert (instance in self._ready) == queue.ready, queue
-            assert (queue.empty_since_us is not None) == (queue.waiting == 0 and queue.runs_on is None), queue
+            idle = queue.runs_on is None or queue.reserved
+            assert (queue.empty_since_us is not None) == (queue.waiting == 0 and idle), queue
         assert self._ready.keys() <= self._queues.keys()
         assert self.bytes_held == sum(queue.bytes_held for queue in self._queues.values())
         assert sum(self.rows_of_app.values()) == sum(queue.waiting for queue in self._queues.values())

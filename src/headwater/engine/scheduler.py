@@ -369,6 +369,8 @@ def _learn(queue: Queue, report: TurnReport) -> None:
     """Keep running means of what a row costs and yields, and forget a doubt that a good turn has answered."""
     queue.cost.learn(report.rows, report.turn_us)
     queue.rows_out_per_row += SMOOTHING * (report.made_rows / report.rows - queue.rows_out_per_row)
+    if queue.followed:  # it counted as empty while its rows were being made and run
+        queue.empty_us -= report.turn_us
     queue.deaths = 0
     if queue.rows_limit is not None:
         queue.rows_limit = queue.rows_limit * 2 if queue.rows_limit < Consumption.ROWS_MAX else None
