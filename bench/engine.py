@@ -51,6 +51,7 @@ class Plan:
     rounds: int = 1  # of the apps from few to many
     saturated_s: tuple[float, float] = (3.0, 6.0)  # warm-up and measurement
     bare_s: float = 3.0
+    speed_rounds: int = 3  # the engine and the bare functions in turn: a machine's speed changes within seconds
     settle_s: float = 2.0  # after a worker was killed
     most_turns_s: float = 0.0  # 0: left out, it needs a Spark start of its own
     turn_rows: tuple[int, ...] = (1, 50, 1_000)
@@ -62,7 +63,9 @@ def plan_for(quick: bool, cores: int) -> Plan:
     """Return the plan of the short form (within three minutes on two cores) or of the full one."""
     if quick:
         request = structured.Request(cores=cores, chain_measure_s=4.0, apps_measure_s=8.0, warm_s_max=20.0)
-        return Plan(structured=request, chain=Spans(3.0, 3.0, 2), app=Spans(2.0, 3.0, 2), saturated_s=(2.0, 5.0))
+        return Plan(
+            structured=request, chain=Spans(3.0, 3.0, 2), app=Spans(2.0, 3.0, 2), saturated_s=(1.0, 2.0), bare_s=1.5
+        )
     request = structured.Request(
         cores=cores,
         chain_measure_s=30.0,
@@ -78,8 +81,9 @@ def plan_for(quick: bool, cores: int) -> Plan:
         apps=(1, 8, 32, 100),
         app=Spans(5.0, 10.0, 2),
         rounds=3,
-        saturated_s=(5.0, 20.0),
+        saturated_s=(5.0, 15.0),
         bare_s=10.0,
+        speed_rounds=5,
         settle_s=5.0,
         most_turns_s=8.0,
         turn_count=2_000,
@@ -94,6 +98,7 @@ class Findings:
     apps: dict[int, list[Measured]] = field(default_factory=dict)
     saturated: Throughput | None = None
     bare_rows_per_s: float = 0.0
+    speed_ratios: list[float] = field(default_factory=list)  # of all rounds, in order of size
     recovery: Figures = field(default_factory=dict)
     most_turns: Figures = field(default_factory=dict)
     node_start_s: list[float] = field(default_factory=list)
@@ -146,18 +151,27 @@ def measure_ours(plan: Plan, tell: Tell) -> Findings:
             fleet.remove()
     with _started(NodeConfig(spark=plan.spark), found) as node:
         _measure_apps(node, plan, found, tell)
-        tell("Headwater: the chain, fused and saturated")
-        found.saturated = throughput(node, node.config.workers, *plan.saturated_s)
+        tell("Headwater: the chain, fused and saturated, and the bare functions, in turn")
+        _measure_speed(node, plan, found)
         found.memory_mb = memory_of(node)
-    tell("the bare functions")
-    size = round(found.saturated.rows_per_turn)
-    found.bare_rows_per_s = bare.rows_per_second(size, this_machine().cores, plan.bare_s)
     found.turns = {f"{rows} rows": turn_costs(rows, plan.turn_count) for rows in plan.turn_rows}
     if plan.most_turns_s:
         one_row = NodeConfig(spark=plan.spark, consumption=Consumption("at-most", 1))
         with _started(one_row, found) as node:
             found.most_turns = most_turns(node, plan.most_turns_s)
     return found
+
+
+def _measure_speed(node: Node, plan: Plan, found: Findings) -> None:
+    """Measure the saturated engine and the bare functions side by side, and keep the pair with the median ratio."""
+    pairs: list[tuple[Throughput, float]] = []
+    for _ in range(plan.speed_rounds):
+        ours = throughput(node, node.config.workers, *plan.saturated_s)
+        size = max(1, round(ours.rows_per_turn))
+        pairs.append((ours, bare.rows_per_second(size, this_machine().cores, plan.bare_s)))
+    pairs.sort(key=lambda pair: pair[0].rows_per_s / pair[1])
+    found.saturated, found.bare_rows_per_s = pairs[len(pairs) // 2]
+    found.speed_ratios = [round(ours.rows_per_s / bare_rows, 3) for ours, bare_rows in pairs]
 
 
 def _measure_apps(node: Node, plan: Plan, found: Findings, tell: Tell) -> None:
@@ -232,6 +246,7 @@ def details_of(plan: Plan, found: Findings, stock: dict[str, Any], ratios: dict[
         "apps": apps,
         "saturated": None if found.saturated is None else asdict(found.saturated),
         "bare_rows_per_s": round(found.bare_rows_per_s, 1),
+        "speed_ratios": found.speed_ratios,
         "structured_streaming": stock,
         "turn_us": found.turns,
         "most_turns": found.most_turns,

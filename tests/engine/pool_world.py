@@ -76,7 +76,7 @@ class PoolWorld:
     def handle(self, event: Event) -> list[Effect]:
         """Tell the scheduler what happened, carry out what it wants, and check everything."""
         effects = self.scheduler.handle(event, self.now_us)
-        for effect in effects:
+        for effect in sorted(effects, key=lambda one: isinstance(one, Recount)):  # a recount is a new event of its own
             self._carry_out(effect)
         self.check()
         return effects

@@ -204,7 +204,7 @@ def test_adaptive_consumption_is_cut_by_a_turn_that_took_too_long() -> None:
     """To what fits the wanted time; never to nothing."""
     consumption, one = Consumption(), queue(0, waiting=1_000)
     consumption.learn(one, 64, turn_us=64 * 1_000)
-    assert consumption.rows_for(one) == 5
+    assert consumption.rows_for(one) == Consumption.TURN_US // 1_000
     consumption.learn(one, 5, turn_us=5_000_000)
     assert consumption.rows_for(one) == 1
 

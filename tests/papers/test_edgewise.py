@@ -315,7 +315,7 @@ def test_departure_the_rows_of_a_turn_adapt_to_what_they_cost() -> None:
     sizes = {}
     for cost_us in (1, 2_000):
         world = PoolWorld(SchedulerConfig(workers=1))
-        (first, _) = world.add_app(APP, [Stored(put=100_000, cost_us=cost_us)])
+        (first, _) = world.add_app(APP, [Stored(put=10_000_000, cost_us=cost_us)])
         worker = world.join()
         for _ in range(20):
             world.finish(worker)

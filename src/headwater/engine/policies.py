@@ -180,9 +180,7 @@ class Consumption:
     rows: int = 50
 
     ROWS_MAX: ClassVar[int] = 20_000
-    TURN_US: ClassVar[int] = (
-        5_000  # twenty times what a turn costs by itself, and short beside the 100 ms of a good p99
-    )
+    TURN_US: ClassVar[int] = 10_000  # forty times what a turn itself costs, short beside a p99 of 100 ms
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""

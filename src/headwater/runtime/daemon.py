@@ -5,12 +5,18 @@ is set aside from garbage collection: it never becomes garbage, and walking it w
 """
 
 import gc
+from typing import Final
 
 from pyspark.daemon import manager
 
 import headwater.runtime.worker  # noqa: F401
 
+YOUNG_MAX: Final = (
+    50_000  # a turn makes thousands of rows; looking for cycles after each 700 of them costs a third of it
+)
+
 if __name__ == "__main__":
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_MAX)
     manager()
