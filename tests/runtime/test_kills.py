@@ -4,6 +4,7 @@ Every kill is a real one. The results must be those of an undisturbed run, and t
 HEADWATER_KILLS multiplies how often; the default keeps the suite short.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ from tests.runtime.flows import by_sensor, expected_sums, running_sums
 
 TIMES = int(os.environ.get("HEADWATER_KILLS", "1"))
 ROWS = 12_000
+ROW_BYTES_MIN = 30  # of a line of the output
 PATIENCE_S = 150.0
 
 
@@ -82,36 +84,43 @@ assert status.ledger.balanced, status.ledger
     return subprocess.Popen([sys.executable, "-c", script], cwd=here, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
-def _run_through_kills(
-    tmp_path: Path, rng: random.Random, *, spark: bool, kills: int, alive_s: tuple[float, float]
-) -> int:
-    """Kill the node at random instants, start it again, let the last one finish; return how many kills hit."""
-    out, hit = tmp_path / "out.jsonl", 0
-    for _ in range(kills):
-        node = _start(tmp_path / "store", out, spark=spark)
-        try:
-            node.wait(rng.uniform(*alive_s))
-        except subprocess.TimeoutExpired:
+def _size(out: Path) -> int:
+    return out.stat().st_size if out.exists() else 0
+
+
+def _kill_after(node: subprocess.Popen[bytes], out: Path, growth: int) -> None:
+    """Kill the node, unless it ends before, as soon as it has written so many bytes more than there were."""
+    wanted = _size(out) + growth
+    while node.poll() is None:
+        if _size(out) >= wanted:
             node.kill()
             node.wait()
-            hit += 1
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            node.wait(0.002)
+
+
+def _run_through_kills(tmp_path: Path, rng: random.Random, *, spark: bool, kills: int) -> None:
+    """Kill the node at random instants of its work, start it again each time, and let the last one finish."""
+    out = tmp_path / "out.jsonl"
+    for _ in range(kills):
+        node = _start(tmp_path / "store", out, spark=spark)
+        _kill_after(node, out, rng.randint(1, ROWS * ROW_BYTES_MIN // (kills + 1)))
+        assert node.returncode == -signal.SIGKILL, "it ended before it could be killed"
     last = _start(tmp_path / "store", out, spark=spark)
     assert last.wait(PATIENCE_S) == 0
     rows = [orjson.loads(line) for line in out.read_bytes().splitlines()]
     assert by_sensor(rows) == expected_sums(ROWS)
-    return hit
 
 
 @pytest.mark.parametrize("seed", range(2 * TIMES))
 def test_a_node_killed_again_and_again_finishes_exactly_once(tmp_path: Path, seed: int) -> None:
     """No line twice, none missing, none half-written, wherever the kill hit."""
-    hit = _run_through_kills(tmp_path, random.Random(seed), spark=False, kills=5, alive_s=(0.6, 1.4))
-    assert hit >= 3
+    _run_through_kills(tmp_path, random.Random(seed), spark=False, kills=5)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(TIMES))
 def test_a_node_on_spark_killed_in_mid_run_finishes_exactly_once(tmp_path: Path, seed: int) -> None:
     """Its JVM and workers are orphans for a moment; the store's term keeps them from changing anything."""
-    hit = _run_through_kills(tmp_path, random.Random(seed), spark=True, kills=2, alive_s=(9.0, 12.0))
-    assert hit >= 1
+    _run_through_kills(tmp_path, random.Random(seed), spark=True, kills=2)
