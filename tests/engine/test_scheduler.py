@@ -234,6 +234,7 @@ def test_a_late_store_full_report_does_not_let_a_second_worker_in() -> None:
     world.lose(lost)
     world.handle(TurnEnded(lost, [store_full(first, 0)]))
     world.tick(RETRY_US)
+    assert [turn[0].instance for turn in world.running.values() if turn] == [first]
 
 
 def hired(world: PoolWorld) -> int:

@@ -26,6 +26,8 @@ ROWS = 12_000
 ROW_BYTES_MIN = 30  # of a line of the output
 PATIENCE_S = 150.0
 
+Sums = dict[str, list[tuple[int, int, int]]]
+
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(TIMES))
@@ -100,8 +102,8 @@ def _kill_after(node: subprocess.Popen[bytes], out: Path, growth: int) -> None:
             node.wait(0.002)
 
 
-def _run_through_kills(tmp_path: Path, rng: random.Random, *, spark: bool, kills: int) -> None:
-    """Kill the node at random instants of its work, start it again each time, and let the last one finish."""
+def _run_through_kills(tmp_path: Path, rng: random.Random, *, spark: bool, kills: int) -> Sums:
+    """Kill the node at random instants of its work, start it again each time, and return what the last one wrote."""
     out = tmp_path / "out.jsonl"
     for _ in range(kills):
         node = _start(tmp_path / "store", out, spark=spark)
@@ -109,18 +111,17 @@ def _run_through_kills(tmp_path: Path, rng: random.Random, *, spark: bool, kills
         assert node.returncode == -signal.SIGKILL, "it ended before it could be killed"
     last = _start(tmp_path / "store", out, spark=spark)
     assert last.wait(PATIENCE_S) == 0
-    rows = [orjson.loads(line) for line in out.read_bytes().splitlines()]
-    assert by_sensor(rows) == expected_sums(ROWS)
+    return by_sensor([orjson.loads(line) for line in out.read_bytes().splitlines()])
 
 
 @pytest.mark.parametrize("seed", range(2 * TIMES))
 def test_a_node_killed_again_and_again_finishes_exactly_once(tmp_path: Path, seed: int) -> None:
     """No line twice, none missing, none half-written, wherever the kill hit."""
-    _run_through_kills(tmp_path, random.Random(seed), spark=False, kills=5)
+    assert _run_through_kills(tmp_path, random.Random(seed), spark=False, kills=5) == expected_sums(ROWS)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(TIMES))
 def test_a_node_on_spark_killed_in_mid_run_finishes_exactly_once(tmp_path: Path, seed: int) -> None:
     """Its JVM and workers are orphans for a moment; the store's term keeps them from changing anything."""
-    _run_through_kills(tmp_path, random.Random(seed), spark=True, kills=2)
+    assert _run_through_kills(tmp_path, random.Random(seed), spark=True, kills=2) == expected_sums(ROWS)

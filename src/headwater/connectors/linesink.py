@@ -8,6 +8,7 @@ was there before.
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
@@ -25,7 +26,7 @@ _FIRST_LINE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineSink:
+class LineSink(ABC):
     """A file of lines."""
 
     guarantee: ClassVar[str] = "exactly-once"
@@ -41,13 +42,13 @@ class LineSink:
             raise FlowError(f"mode={self.mode!r} is not known; give one of {', '.join(MODES)}")
 
     @property
+    @abstractmethod
     def kind(self) -> str:
         """A word for tables and pictures."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encoder(self) -> Encoder:
         """Return how rows are written."""
-        raise NotImplementedError
 
     def open(self, position: Position | None) -> SinkWriter:
         """Go on behind the position, or begin the file as `mode` says."""

@@ -3,6 +3,7 @@
 Nothing here touches the disk or calls the user before `open`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
@@ -47,7 +48,7 @@ class FileSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineSource(FileSource):
+class LineSource(FileSource, ABC):
     """Files of lines."""
 
     bad_lines: BadLines = "stop"
@@ -59,9 +60,9 @@ class LineSource(FileSource):
         if self.bad_lines not in ("stop", "skip"):
             raise FlowError(f"bad_lines={self.bad_lines!r} is not known; give 'stop' or 'skip'")
 
+    @abstractmethod
     def form(self) -> Format:
         """Return how the lines are written."""
-        raise NotImplementedError
 
     def open(self, position: Position | None) -> SourceReader:
         """Start reading behind the position, or at the first line."""
