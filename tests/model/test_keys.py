@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.engine.store import state_key
+from headwater.model.entries import KEY_BYTES_MAX, entry_of
 from headwater.model.ids import AppId
 from headwater.model.keys import KEY_GROUPS, WrongKey, decode_key, encode_key, group_of, keyed_rows, owner_of
 
@@ -209,8 +209,7 @@ def test_a_slice_has_the_keys_of_its_rows_only() -> None:
 
 def test_a_long_key_is_found_by_its_hash() -> None:
     """LMDB takes 511 bytes; two long keys are still two."""
-    app = AppId(1)
-    one, other = (state_key(app, 3, encode_key("x" * 5_000 + end)) for end in "ab")
+    one, other = (entry_of(1, 0, encode_key("x" * 5_000 + end)) for end in "ab")
     assert len(one) == len(other) < 511
     assert one != other
-    assert len(state_key(app, 3, b"k" * 440)) < 511
+    assert len(entry_of(1, 0, b"k" * KEY_BYTES_MAX)) < 450

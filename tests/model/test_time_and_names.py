@@ -22,6 +22,10 @@ from headwater.model.time import MICROSECOND, SECOND, milliseconds, parse_durati
         ("0.5", 500_000),
         (" 12 ", 12_000_000),
         ("0.0000004s", 0),
+        ("10 minutes", 600_000_000),
+        ("1 hour 30 minutes", 5_400_000_000),
+        ("interval 2 days", 172_800_000_000),
+        ("1 Second", 1_000_000),
     ],
 )
 def test_a_duration_is_read_as_people_write_it(written: str, microseconds: int) -> None:
@@ -29,10 +33,10 @@ def test_a_duration_is_read_as_people_write_it(written: str, microseconds: int) 
     assert parse_duration(written) == microseconds
 
 
-@pytest.mark.parametrize("written", ["", "s", "-1s", "1 day", "1,5s", "1e3", "30 s s", "nan", "1.s"])
+@pytest.mark.parametrize("written", ["", "s", "-1s", "1 month", "10 5", "1,5s", "1e3", "30 s s", "nan", "1.s"])
 def test_what_is_no_duration_is_refused_with_an_example(written: str) -> None:
     """One sentence."""
-    with pytest.raises(ConfigError, match="is not a duration; write it like 30s, 250ms, 2min or 1h"):
+    with pytest.raises(ConfigError, match="is not a duration; write it like 30s, 250ms, 2min, 1h or '10 minutes'"):
         parse_duration(written)
 
 

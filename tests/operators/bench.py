@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from headwater.dataflow.stream import KeyedStream, Stream
 from headwater.operators.base import Operator
-from headwater.operators.chain import ChainResult, NamedOperator, OpenChain
-from headwater.operators.state import ReadState
+from headwater.operators.chain import ChainResult, NamedOperator, OpenChain, Segment, Turnover
+from headwater.operators.state import StateStore
 from tests.dataflow.specs import rows_of_any_kind
+from tests.operators.timed_bench import DictStore
 
 Row = dict[str, Any]
 
@@ -43,7 +44,7 @@ class Bench:
     def run(self, rows: Sequence[Row] | pa.RecordBatch) -> ChainResult:
         """Run a turn and commit its state."""
         batch = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pylist(list(rows))
-        result = self.chain.run(batch, self._reader)
+        result = self.chain.run([Segment([(0, batch)])], Turnover(self._store))
         for index, changes in result.state.items():
             kept = self.state.setdefault(index, {})
             for key, value in changes.items():
@@ -53,15 +54,14 @@ class Bench:
                     kept[key] = value
         return result
 
-    def _reader(self, index: int) -> ReadState:
-        kept = self.state.setdefault(index, {})
-        return lambda keys: [kept.get(key) for key in keys]
+    def _store(self, index: int) -> StateStore:
+        return DictStore(self.state.setdefault(index, {}))
 
 
 def made(result: ChainResult, port: int = 0) -> list[Row]:
     """Return the rows of an output."""
-    batch = result.outputs[port]
-    return [] if batch is None else batch.to_pylist()
+    batches = [emission.outputs[port] for emission in result.emissions]
+    return [row for batch in batches if batch is not None for row in batch.to_pylist()]
 
 
 def letters(result: ChainResult, index: int = 0) -> list[Row]:
@@ -76,7 +76,8 @@ def through(end: Stream, rows: Sequence[Row] | pa.RecordBatch) -> list[Row]:
 
 def schema_of(end: Stream, rows: Sequence[Row] | pa.RecordBatch) -> pa.Schema:
     """Return the columns that an operator makes."""
-    batch = Bench(end).run(rows).outputs[0]
+    (emission,) = Bench(end).run(rows).emissions
+    batch = emission.outputs[0]
     assert batch is not None
     return batch.schema
 

@@ -38,7 +38,7 @@ def test_an_operator_behind_one_that_lets_nothing_through_is_not_called() -> Non
         stream().filter(lambda row: False, form="rows"),
         stream().map(lambda batch: 1 / 0),
     ).run(rows(1, 2))
-    assert (result.outputs, result.counts) == ([None], [Count(2, 0, 0), Count(0, 0, 0)])
+    assert (result.emissions, result.counts) == ([], [Count(2, 0, 0), Count(0, 0, 0)])
 
 
 def test_a_batch_that_raises_nowhere_is_run_once_and_whole() -> None:
@@ -159,7 +159,7 @@ def test_condemned_rows_are_dead_letters_of_the_first_operator() -> None:
     chain = Bench(stream().map(inverse, on_error="dead-letter"), stream().map(inverse)).chain
     result = chain.condemn(pa.RecordBatch.from_pylist(rows(1, 2)), "the worker died")
     assert [letter["error"] for letter in letters(result)] == ["the worker died"] * 2
-    assert (result.outputs, result.counts) == ([None], [Count(2, 0, 2), Count(0, 0, 0)])
+    assert (result.emissions, result.counts) == ([], [Count(2, 0, 2), Count(0, 0, 0)])
 
 
 def test_condemned_rows_stop_an_operator_that_stops() -> None:

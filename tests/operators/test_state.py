@@ -15,6 +15,8 @@ from headwater.model.errors import StoreError
 from headwater.model.keys import keyed_rows
 from headwater.operators.state import KeyedState, OperatorState, WrongState, decode_value, encode_value
 
+from tests.operators.timed_bench import DictStore
+
 
 class Turns:
     """State over a dict, as turns see it one after the other."""
@@ -25,7 +27,7 @@ class Turns:
 
     def turn(self) -> OperatorState:
         """Begin a turn."""
-        return OperatorState(lambda keys: [self.kept.get(key) for key in keys])
+        return OperatorState(DictStore(self.kept))
 
     def commit(self, below: OperatorState) -> None:
         """End it."""
@@ -271,11 +273,9 @@ def test_a_value_of_a_kind_that_nobody_knows_is_a_damaged_store() -> None:
 
 
 def _encoded(*keys: Any) -> list[bytes]:
-    found: list[bytes] = []
-
-    def read(wanted: Any) -> list[bytes | None]:
-        found.extend(wanted)
-        return [None] * len(wanted)
-
-    state_of(OperatorState(read), *keys)
-    return found
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, *keys)
+    state.put_values([0] * len(state.keys))
+    state.keep()
+    return list(below.changes)

@@ -126,7 +126,7 @@ def test_a_declared_schema_holds_for_stateful_operators_too() -> None:
     """In every form."""
     schema = pa.schema([("k", pa.string()), ("nth", pa.int32())])
     for function in (count_batch, count_frame, count_row):
-        batch = Bench(keyed("k").stateful(function, schema=schema)).run([{"k": "a"}]).outputs[0]
+        batch = Bench(keyed("k").stateful(function, schema=schema)).run([{"k": "a"}]).emissions[0].outputs[0]
         assert batch is not None
         assert batch.schema == schema
 

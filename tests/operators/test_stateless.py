@@ -76,7 +76,7 @@ def test_a_flat_map_that_makes_nothing_makes_no_output() -> None:
         return batch
 
     result = Bench(stream().flat_map(lambda row: None, form="rows"), stream().map(note)).run(ROWS)
-    assert (result.outputs, called) == ([None], [])
+    assert (result.emissions, called) == ([], [])
 
 
 @pytest.mark.parametrize(

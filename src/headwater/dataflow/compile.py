@@ -17,9 +17,10 @@ from headwater.dataflow.stream import ERRORS, Declaration, Flow, Input
 from headwater.model.errors import FlowError, UnknownColumn
 from headwater.model.ids import checked_name
 from headwater.model.keys import KEY_GROUPS, can_be_key
-from headwater.operators.base import OnError, Operator
+from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
 from headwater.operators.stateless import KeyBy, Routing, Union
+from headwater.operators.watermarks import WithWatermark
 
 OPERATORS_MAX: Final = 1_000  # far above any real flow; keeps a flow made by a runaway loop from filling a store
 
@@ -31,6 +32,7 @@ def compile_flow(flow: Flow, *, chaining: bool = True) -> Graph:
     _check_parts(ordered)
     schemas = _schemas(ordered)
     _check_types(ordered, schemas)
+    _check_watermarks(ordered)
     ways = _ways(ordered)
     groups = _chains(ordered, ways, chaining)
     return _lay_out(flow.name, ordered, schemas, groups, ways)
@@ -132,8 +134,10 @@ def _check_arity(declared: Declaration) -> None:
         if count < 2:
             raise FlowError(f"union {declared.name!r} has {count} input; it joins two or more streams")
     elif isinstance(part, Operator) or is_sink(part):
-        if count != 1:
-            raise FlowError(f"{part.kind} {declared.name!r} has {count} inputs; it needs exactly one")
+        wanted = part.inputs if isinstance(part, TimedOperator) else 1
+        if count != wanted:
+            needs = "exactly one" if wanted == 1 else f"exactly {wanted}"
+            raise FlowError(f"{part.kind} {declared.name!r} has {count} inputs; it needs {needs}")
     else:
         raise FlowError(f"{declared.name!r} is a {type(part).__name__}, which is neither source, operator nor sink")
 
@@ -147,25 +151,39 @@ def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:
         if isinstance(part, Operator):
             _check_columns(declared.name, part, inputs)
             schemas[declared.name] = part.output_schema(inputs)
+            schemas |= {_port_name(declared.name, port): part.port_schema(port, inputs) for port in part.ports[1:]}
         elif is_source(part):
             schemas[declared.name] = part.schema
     return schemas
 
 
+def _port_name(operator: str, port: str) -> str:
+    """Return under which name the columns of a further port are kept; no operator can be called so."""
+    return f"{operator}/{port}"
+
+
 def _schema_of(given: Input, schemas: Mapping[str, pa.Schema | None]) -> pa.Schema | None:
-    return DEAD_LETTERS if given.port == ERRORS else schemas[given.operator]
+    if given.port == ERRORS:
+        return DEAD_LETTERS
+    named = _port_name(given.operator, given.port)
+    return schemas[named] if named in schemas else schemas[given.operator]
 
 
 def _check_columns(name: str, operator: Operator, inputs: Iterable[pa.Schema | None]) -> None:
-    for schema in inputs:
+    for source, schema in enumerate(inputs):
         if schema is not None:
-            for column in operator.columns_needed:
+            for column in operator.columns_needed_of(source):
                 if column not in schema.names:
                     raise UnknownColumn(name, column, schema.names)
                 if isinstance(operator, KeyBy) and not can_be_key(schema.field(column).type):
                     raise FlowError(
                         f"operator {name!r} spreads rows by column {column!r}, a {schema.field(column).type}; "
                         "a key is a number, a text, bytes, a date or a time"
+                    )
+                if isinstance(operator, WithWatermark) and not pa.types.is_timestamp(schema.field(column).type):
+                    raise FlowError(
+                        f"operator {name!r} takes event time from column {column!r}, "
+                        f"a {schema.field(column).type}; it must be a timestamp"
                     )
 
 
@@ -195,6 +213,20 @@ def _check_union(name: str, known: list[tuple[Input, pa.Schema]]) -> None:
                 )
 
 
+def _check_watermarks(ordered: Iterable[Declaration]) -> None:
+    """An operator that waits for event time must have a watermark on every way into it, or it would wait for ever."""
+    marked: dict[str, bool] = {}
+    for declared in ordered:
+        part = declared.part
+        lacking = [given for given in declared.inputs if given.port == ERRORS or not marked[given.operator]]
+        if isinstance(part, TimedOperator) and part.needs_watermark and lacking:
+            raise FlowError(
+                f"{part.kind} {declared.name!r} works by event time, but what it reads from "
+                f"{lacking[0].operator!r} has no watermark; add .with_watermark(column, delay) before it"
+            )
+        marked[declared.name] = isinstance(part, WithWatermark) or (bool(declared.inputs) and not lacking)
+
+
 @dataclass(frozen=True, slots=True)
 class _Way:
     """Rows come from this port, spread by this key: what is left of `key_by` and `union` once they are resolved."""
@@ -202,6 +234,7 @@ class _Way:
     origin: Declaration
     port: str
     key: tuple[str, ...]
+    input: int = 0
 
 
 def _ways(ordered: tuple[Declaration, ...]) -> dict[str, tuple[_Way, ...]]:
@@ -210,13 +243,13 @@ def _ways(ordered: tuple[Declaration, ...]) -> dict[str, tuple[_Way, ...]]:
     ways: dict[str, tuple[_Way, ...]] = {}
     for declared in ordered:
         found: list[_Way] = []
-        for given in declared.inputs:
+        for number, given in enumerate(declared.inputs):
             origin = by_name[given.operator]
             if isinstance(origin.part, Routing):
                 key = origin.part.columns if isinstance(origin.part, KeyBy) else ()
-                found += [replace(way, key=key) for way in ways[origin.name]]
+                found += [replace(way, key=key, input=number) for way in ways[origin.name]]
             else:
-                found.append(_Way(origin, given.port, ()))
+                found.append(_Way(origin, given.port, (), number))
         ways[declared.name] = tuple(found)
     return ways
 
@@ -298,7 +331,8 @@ def _routes(
         if declared.name not in inside and not isinstance(declared.part, Routing):
             for way in ways[declared.name]:
                 spread, key = _spread(way, declared)
-                routes.append(Route(way.origin.name, way.port, declared.name, spread, key))
+                source = 0 if is_sink(declared.part) else way.input
+                routes.append(Route(way.origin.name, way.port, declared.name, spread, key, source))
     return tuple(routes)
 
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from headwater.dataflow.connectors import SinkSpec, SourceSpec, is_sink, is_source
 from headwater.dataflow.stream import Declaration
-from headwater.operators.base import Operator
+from headwater.operators.base import Operator, TimedOperator
 from headwater.operators.chain import NamedOperator
+from headwater.operators.watermarks import WithWatermark
 
 
 class Spread(StrEnum):
@@ -36,6 +37,7 @@ class Route:
     target: str  # the first operator of the receiving chain, or the sink
     spread: Spread
     key: tuple[str, ...] = ()
+    input: int = 0  # which input of the receiving operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,15 @@ class Graph:
     def instance_count(self) -> int:
         """How many queues the graph has: one for each instance of a chain, and one for each sink."""
         return sum(chain.parallelism for chain in self.chains) + len(self.sinks)
+
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """The vertices that depend on time, or lead to one that does: they have to hear of watermarks."""
+        found: set[str] = set()
+        for declared in reversed(self.declarations):
+            if declared.name in found or isinstance(declared.part, TimedOperator | WithWatermark):
+                found |= {declared.name, *(given.operator for given in declared.inputs)}
+        return frozenset(found)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -37,6 +37,7 @@ class RowsPut:
     instance: InstanceId
     put_rows: int
     put_bytes: int
+    put_marks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,15 @@ class RowsGone:
     instance: InstanceId
     taken_rows: int
     gone_bytes: int
+    taken_marks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WakeWanted:
+    """An instance wants a turn at this instant, though nothing has arrived."""
+
+    instance: InstanceId
+    wake_us: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ Event = (
     | AppHalted
     | RowsPut
     | RowsGone
+    | WakeWanted
     | WorkerJoined
     | WorkerLost
     | WorkerDismissed

@@ -78,6 +78,7 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
         "filtered": chains.filtered,
         "unread": chains.unread + sum(source.unread for source in sources),
         "dead-letter": chains.unread_dead,
+        "late": chains.unread_late,
         "shed": shed,
         "unparsable": unparsable,
     }
@@ -102,6 +103,7 @@ class _ChainSums:
     copied: int = 0
     unread: int = 0
     unread_dead: int = 0
+    unread_late: int = 0
 
     def add(self, effects: Sequence[Effect], counts: Counts) -> None:
         """Account for one instance; an operator that keeps rows but lost some leaves the ledger unbalanced."""
@@ -111,5 +113,6 @@ class _ChainSums:
             elif effect is Effect.CHANGES:
                 self.created += made - (taken - dead)
         self.copied += counts.copied
-        self.unread += counts.unread - counts.unread_dead
+        self.unread += counts.unread - counts.unread_dead - counts.unread_late
         self.unread_dead += counts.unread_dead
+        self.unread_late += counts.unread_late

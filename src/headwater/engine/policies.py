@@ -205,6 +205,7 @@ class Consumption:
                 wanted = min(queue.waiting, self.rows)
             case _:
                 wanted = min(queue.waiting, queue.rows_wanted)
+        wanted = max(1, wanted)  # a queue of marks alone has no rows yet; one may come before the turn begins
         return wanted if queue.rows_limit is None else min(wanted, queue.rows_limit)
 
     def rows_at_most(self, queue: Queue) -> int:

@@ -83,6 +83,10 @@ class Queue:
     taken_rows: int = 0
     put_bytes: int = 0
     gone_bytes: int = 0
+    put_marks: int = 0
+    taken_marks: int = 0
+    wake_us: int | None = None  # when it wants a turn though nothing has arrived
+    due: bool = False  # that instant has come
     runs_on: WorkerId | None = None
     rows_given: int = 0  # to the worker that runs it
     reserved: bool = False  # the worker has yet to fill it: until then it is empty, whoever holds it
@@ -112,7 +116,12 @@ class Queue:
     @property
     def ready(self) -> bool:
         """Whether a worker could run it now."""
-        return self.put_rows > self.taken_rows and self.free
+        return self.has_work and self.free
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to do: rows, marks, or the clock."""
+        return self.put_rows > self.taken_rows or self.put_marks > self.taken_marks or self.due
 
     @property
     def free(self) -> bool:
@@ -137,6 +146,7 @@ class Queues:
         """Begin with none."""
         self._queues: dict[InstanceId, Queue] = {}
         self._ready: dict[InstanceId, Queue] = {}
+        self._wakes: dict[InstanceId, int] = {}
         self.bytes_held = 0  # over all queues: kept up to date, since pressure is looked at all the time
         self.rows_of_app: dict[int, int] = {}
 
@@ -150,7 +160,7 @@ class Queues:
         self.remove(queue.instance)
         self._queues[queue.instance] = queue
         self._count(queue, queue.waiting, queue.bytes_held)
-        self._refresh(queue, now_us)
+        self.wake_at(queue.instance, queue.wake_us, now_us)
 
     def remove(self, instance: InstanceId) -> None:
         """Forget a queue."""
@@ -158,6 +168,7 @@ class Queues:
         if queue is not None:
             self._count(queue, -queue.waiting, -queue.bytes_held)
         self._ready.pop(instance, None)
+        self._wakes.pop(instance, None)
         if not any(other.app == instance.app for other in self._queues):
             self.rows_of_app.pop(instance.app, None)
 
@@ -173,17 +184,18 @@ class Queues:
         """Return the queues that a worker could run now."""
         return self._ready
 
-    def put(self, instance: InstanceId, put_rows: int, put_bytes: int, now_us: int) -> None:
+    def put(self, instance: InstanceId, put_rows: int, put_bytes: int, now_us: int, put_marks: int = 0) -> None:
         """Note how much was ever put."""
         queue = self._queues.get(instance)
         if queue is not None:
             before = queue.waiting, queue.bytes_held
             queue.put_rows = max(queue.put_rows, put_rows)
             queue.put_bytes = max(queue.put_bytes, put_bytes)
+            queue.put_marks = max(queue.put_marks, put_marks)
             self._count(queue, queue.waiting - before[0], queue.bytes_held - before[1])
             self._refresh(queue, now_us)
 
-    def took(self, instance: InstanceId, taken_rows: int, gone_bytes: int, now_us: int) -> None:
+    def took(self, instance: InstanceId, taken_rows: int, gone_bytes: int, now_us: int, taken_marks: int = 0) -> None:
         """Note how much was ever taken."""
         queue = self._queues.get(instance)
         if queue is not None:
@@ -192,8 +204,31 @@ class Queues:
             queue.gone_bytes = max(queue.gone_bytes, gone_bytes)
             queue.put_rows = max(queue.put_rows, queue.taken_rows)
             queue.put_bytes = max(queue.put_bytes, queue.gone_bytes)
+            queue.taken_marks = max(queue.taken_marks, taken_marks)
+            queue.put_marks = max(queue.put_marks, queue.taken_marks)
             self._count(queue, queue.waiting - before[0], queue.bytes_held - before[1])
             self._refresh(queue, now_us)
+
+    def wake_at(self, instance: InstanceId, wake_us: int | None, now_us: int) -> None:
+        """Note when a queue wants a turn though nothing has arrived."""
+        queue = self._queues.get(instance)
+        if queue is not None:
+            queue.wake_us = wake_us
+            queue.due = wake_us is not None and wake_us <= now_us
+            if wake_us is None or queue.due:
+                self._wakes.pop(instance, None)
+            else:
+                self._wakes[instance] = wake_us
+            self._refresh(queue, now_us)
+
+    def next_wake_us(self) -> int | None:
+        """Return when the clock calls next."""
+        return min(self._wakes.values(), default=None)
+
+    def wake_due(self, now_us: int) -> None:
+        """Make the queues ready whose instant has come."""
+        for instance in [one for one, wake_us in self._wakes.items() if wake_us <= now_us]:
+            self.wake_at(instance, self._wakes[instance], now_us)
 
     def started(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
         """Note that a worker runs it: at most one at a time, for order."""
@@ -205,7 +240,7 @@ class Queues:
     def reserve(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
         """Note that a worker will run it once it has filled it: what is put there meanwhile waits for that worker."""
         assert queue.free, queue
-        assert not queue.waiting, queue
+        assert not queue.has_work, queue
         queue.runs_on = worker
         queue.rows_given = rows
         queue.reserved = True
@@ -237,7 +272,7 @@ class Queues:
 
     def _refresh(self, queue: Queue, now_us: int) -> None:
         waiting = queue.put_rows - queue.taken_rows
-        if not (waiting and queue.free):
+        if not queue.ready:
             self._ready.pop(queue.instance, None)
         elif queue.instance not in self._ready:
             queue.ready_since_us = now_us

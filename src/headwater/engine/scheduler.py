@@ -29,6 +29,7 @@ from headwater.engine.events import (
     RunTurn,
     Ticked,
     TurnEnded,
+    WakeWanted,
     WorkerDismissed,
     WorkerJoined,
     WorkerLost,
@@ -110,7 +111,8 @@ class Scheduler:
         """Return when `Ticked` is wanted at the latest."""
         busy = [worker.since_us + STALLED_US for worker in self.workers.values() if not worker.idle]
         wanted = busy if self.queues.ready() else []
-        return min([*wanted, *self._retry_at.values()], default=None)
+        wake_us = self.queues.next_wake_us()
+        return min([*wanted, *self._retry_at.values(), *([] if wake_us is None else [wake_us])], default=None)
 
     def workers_wanted(self) -> int:
         """Return how many workers the pool should have."""
@@ -144,11 +146,14 @@ class Scheduler:
         match event:
             case TurnEnded(worker, reports):
                 return self._ended(worker, reports, now_us)
-            case RowsPut(instance, put_rows, put_bytes):
-                self.queues.put(instance, put_rows, put_bytes, now_us)
+            case RowsPut(instance, put_rows, put_bytes, put_marks):
+                self.queues.put(instance, put_rows, put_bytes, now_us, put_marks)
                 return []
-            case RowsGone(instance, taken_rows, gone_bytes):
-                self.queues.took(instance, taken_rows, gone_bytes, now_us)
+            case RowsGone(instance, taken_rows, gone_bytes, taken_marks):
+                self.queues.took(instance, taken_rows, gone_bytes, now_us, taken_marks)
+                return []
+            case WakeWanted(instance, wake_us):
+                self.queues.wake_at(instance, wake_us, now_us)
                 return []
             case WorkerJoined(worker, spare):
                 return self._joined(worker, spare)
@@ -218,10 +223,11 @@ class Scheduler:
         queue = self.queues.find(instance)
         if queue is None:
             return []
-        self.queues.took(instance, report.taken_rows, report.gone_bytes, now_us)
+        self.queues.took(instance, report.taken_rows, report.gone_bytes, now_us, report.taken_marks)
+        self.queues.wake_at(instance, report.wake_us, now_us)
         for filled in report.filled:
             target = InstanceId(app, filled.instance)
-            self.queues.put(target, filled.put_rows, filled.put_bytes, now_us)
+            self.queues.put(target, filled.put_rows, filled.put_bytes, now_us, filled.put_marks)
             below = self.queues.find(target)
             if below is not None and not below.scheduled:
                 sinks.append(target)
@@ -256,6 +262,7 @@ class Scheduler:
                 self.queues.stop(queue.instance, now_us)
 
     def _ticked(self, now_us: int) -> list[Effect]:
+        self.queues.wake_due(now_us)
         for instance in [one for one, at in self._retry_at.items() if at <= now_us]:
             del self._retry_at[instance]
             queue = self.queues.find(instance)
@@ -346,7 +353,7 @@ def _held_up(workers: Sequence[Worker], now_us: int) -> bool:
 
 def _can_follow(queue: Queue) -> bool:
     """Whether an empty queue may be reserved for a turn upstream: it has run before, and has not killed a worker."""
-    return queue.free and not queue.waiting and not queue.suspect and queue.cost.known
+    return queue.free and not queue.has_work and not queue.suspect and queue.cost.known
 
 
 def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:

@@ -11,13 +11,11 @@ import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.keys import group_of
 
 FORMAT: Final = 1  # raised when the meaning of any key or record changes; another format is refused, not guessed at
 
@@ -61,8 +59,6 @@ class Store(Protocol):
 _APP: Final = struct.Struct(">cI")
 _INSTANCE: Final = struct.Struct(">cII")
 _ENTRY: Final = struct.Struct(">cIIQ")
-_STATE: Final = struct.Struct(">cIIH")
-_KEY_BYTES_MAX: Final = 440  # LMDB takes keys of 511 bytes; longer ones are kept by their hash
 
 FORMAT_KEY: Final = b"!format"
 TERM_KEY: Final = b"!term"
@@ -123,18 +119,17 @@ def state_prefix(app: AppId, operator: int) -> bytes:
     return _INSTANCE.pack(b"S", app, operator)
 
 
-def state_key(app: AppId, operator: int, key: bytes) -> bytes:
-    """Where the state of one key lies: ordered by group, so that what an instance owns is contiguous."""
-    kept = key if len(key) <= _KEY_BYTES_MAX else b"\xc1" + blake2b(key, digest_size=32).digest()
-    return _STATE.pack(b"S", app, operator, group_of(key)) + kept
+def times_key(instance: InstanceId) -> bytes:
+    """Where it lies how far event time has come for an instance."""
+    return _INSTANCE.pack(b"T", instance.app, instance.number)
 
 
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
-    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S"))
+    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T"))
 
 
-_QUEUE: Final = struct.Struct("<10q")
+_QUEUE: Final = struct.Struct("<12q")
 
 
 class QueueRecord(NamedTuple):
@@ -153,6 +148,8 @@ class QueueRecord(NamedTuple):
     shed_rows: int = 0
     last_end_us: int = 0  # when the last turn ended; what arrived before waited in the queue, not at its head
     turns: int = 0
+    put_marks: int = 0  # entries without rows
+    taken_marks: int = 0
 
     @property
     def waiting_rows(self) -> int:
@@ -176,7 +173,7 @@ def read_queue(snapshot: Snapshot, instance: InstanceId) -> QueueRecord:
 
 
 def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, bytes]]) -> QueueRecord:
-    """Put entries (rows, bytes) at the end of a queue and return its new record."""
+    """Put entries (rows, bytes) at the end of a queue and return its new record; one without rows is a mark."""
     record = read_queue(txn, instance)
     sequence = record.next_sequence
     for _, encoded in entries:
@@ -193,6 +190,8 @@ def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, byte
         record.shed_rows,
         record.last_end_us,
         record.turns,
+        record.put_marks + sum(rows == 0 for rows, _ in entries),
+        record.taken_marks,
     )
     txn.put(queue_key(instance), record.pack())
     return record
@@ -221,6 +220,8 @@ def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int, *, be
         if freed >= bytes_wanted:
             break
         count = entry_rows(encoded)
+        if count == 0:  # a mark takes no room, and what waits for it would wait for ever
+            continue
         if held < max(1, behind_rows):
             held += count
             continue

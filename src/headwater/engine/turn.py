@@ -29,24 +29,38 @@ from headwater.engine.store import (
     entry_sequence,
     queue_key,
     read_queue,
-    state_key,
+    state_prefix,
+    times_key,
 )
 from headwater.model.batch import (
+    Mark,
     Stamp,
     decode_batch,
     decode_entry,
     encode_entry,
+    encode_mark,
     merge_stamps,
     share_stamps,
 )
 from headwater.model.errors import StoreError, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.keys import encode_key, group_of, keyed_rows, owner_of
-from headwater.operators.chain import ChainResult, NamedOperator, OpenChain, show_row, unite
-from headwater.operators.state import ReadState
+from headwater.model.keys import encode_key, group_of, groups_of, keyed_rows, owner_of
+from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
+from headwater.operators.chain import (
+    ChainResult,
+    Emission,
+    NamedOperator,
+    OpenChain,
+    Segment,
+    Turnover,
+    show_row,
+    unite,
+)
+from headwater.operators.watermarks import OperatorTime, WithWatermark
 
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
 STORE_FULL: Final = "store full"
+LATE: Final = "late"  # the ports on which late rows leave begin like this
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
 
 
@@ -57,6 +71,18 @@ class Outlet:
     spread: Spread
     key: tuple[str, ...]
     targets: tuple[int, ...]
+    source: int = 0  # which input of the next chain's first operator
+    marks: bool = False  # whether somebody there or further on has to know how far time has come
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A route that leads to a chain: which input it is, and who sends on it."""
+
+    source: int
+    declaration: int
+    senders: int
+    one_to_one: bool  # instance i sends to instance i alone
 
 
 @dataclass(frozen=True)
@@ -70,10 +96,89 @@ class ChainPlan:
     outlets: tuple[tuple[Outlet, ...], ...]  # for each port of the last operator
     errors: Mapping[int, tuple[Outlet, ...]]  # for operators with dead letters, by index in the chain
     first_instance: int
+    parallelism: int = 1
+    timed: bool = False  # whether anything in the chain or behind it depends on time
+    feeds: tuple["Feed", ...] = ()  # all that send rows and marks here
+
+    @property
+    def watches_clock(self) -> bool:
+        """Whether it has to be given a turn though no row has ever come."""
+        parts = (named.operator for named in self.operators)
+        return any(isinstance(part, WithWatermark) and part.needs_clock for part in parts)
+
+    def groups_of(self, instance: InstanceId) -> range:
+        """Return the key groups that an instance owns."""
+        return groups_of(instance.number - self.first_instance, self.parallelism)
+
+    def channels_of(self, instance: InstanceId) -> list[tuple[int, int]]:
+        """Return the channels, as input and sender, whose watermarks an instance has to wait for."""
+        own = instance.number - self.first_instance
+        return [
+            (feed.source, channel_of(feed.declaration, index))
+            for feed in self.feeds
+            for index in ((own,) if feed.one_to_one else range(feed.senders))
+        ]
+
+    def sender(self, index: int, instance: InstanceId) -> int:
+        """Return the number of the channel on which an operator of an instance sends."""
+        return channel_of(self.numbers[index], instance.number - self.first_instance)
 
     def open(self) -> OpenChain:
         """Return the chain, ready to run."""
         return OpenChain(self.flow, self.operators)
+
+
+def channel_of(declaration: int, index: int) -> int:
+    """Return the number of the channel on which an instance of an operator, or a source, sends."""
+    return declaration << 16 | index
+
+
+class Times(msgspec.Struct, array_like=True):
+    """How far time has come for an instance: by channel, and for each operator of its chain."""
+
+    channels: dict[int, tuple[int, bool]]  # input and sender -> watermark, idle
+    operators: list[OperatorTime]
+    sent_us: int = BEGINNING_OF_TIME  # the last watermark that went out
+    sent_idle: bool = False
+
+    @property
+    def wake_us(self) -> int | None:
+        """When the instance wants a turn though nothing has arrived."""
+        return min((one.wake_us for one in self.operators if one.wake_us is not None), default=None)
+
+    def watermark(self, expected: Sequence[tuple[int, int]]) -> tuple[int, bool]:
+        """Return the watermark over all channels, and whether all are idle: the minimum rules, the idle do not count.
+
+        A channel that is idle may come back, so the end of the others is not the end of everything.
+        """
+        found = [self.channels.get(_channel_key(*channel), _SILENT) for channel in expected]
+        open_ones = [one for one in found if one[0] != END_OF_TIME]
+        if not open_ones:
+            return END_OF_TIME, False
+        awake = [watermark_us for watermark_us, idle in open_ones if not idle]
+        return (min(awake), False) if awake else (BEGINNING_OF_TIME, True)
+
+    def note(self, mark: Mark) -> None:
+        """Take note of a mark."""
+        channel = _channel_key(mark.source, mark.sender)
+        before = self.channels.get(channel, _SILENT)
+        self.channels[channel] = (max(before[0], mark.watermark_us), mark.idle)
+
+
+_SILENT: Final = (BEGINNING_OF_TIME, False)
+
+
+def _channel_key(source: int, sender: int) -> int:
+    return source << 32 | sender
+
+
+_TIMES_DECODER: Final = msgspec.msgpack.Decoder(Times)
+
+
+def read_times(snapshot: Snapshot, instance: InstanceId, operators: int) -> Times:
+    """Return how far time has come for an instance."""
+    packed = snapshot.get(times_key(instance))
+    return Times({}, [OperatorTime() for _ in range(operators)]) if packed is None else _TIMES_DECODER.decode(packed)
 
 
 class Counts(msgspec.Struct, array_like=True):
@@ -83,6 +188,7 @@ class Counts(msgspec.Struct, array_like=True):
     copied: int = 0  # rows put once more because a port has several readers
     unread: int = 0  # rows of a port that nobody reads
     unread_dead: int = 0  # dead letters that nobody reads
+    unread_late: int = 0  # late rows that nobody reads
 
 
 _COUNTS_DECODER: Final = msgspec.msgpack.Decoder(Counts)
@@ -100,6 +206,7 @@ class Filled(msgspec.Struct, array_like=True, frozen=True):
     instance: int
     put_rows: int
     put_bytes: int
+    put_marks: int = 0
 
 
 class Trouble(msgspec.Struct, array_like=True, frozen=True):
@@ -127,6 +234,8 @@ class TurnReport(msgspec.Struct, array_like=True, frozen=True):
     turn_us: int
     trouble: Trouble | None = None
     note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
+    taken_marks: int = 0
+    wake_us: int | None = None  # when the instance wants a turn though nothing has arrived
 
 
 @dataclass(slots=True)
@@ -135,15 +244,31 @@ class Taken:
 
     instance: InstanceId
     record: QueueRecord
-    batch: pa.RecordBatch | None
+    stretches: list["Stretch"]
     stamps: tuple[Stamp, ...]
     sequences: list[int]  # entries used up
     head_sequence: int  # where the head stands after the turn
     head_offset: int
     bytes_gone: int
     rows: int = 0
+    marks: int = 0
     queue_us: int = 0
     schedule_us: int = 0
+
+    @property
+    def batch(self) -> pa.RecordBatch | None:
+        """All rows as one batch: for whoever has one input and does not care for time."""
+        batches = [batch for stretch in self.stretches for united in stretch.batches.values() for batch in united]
+        return unite(batches) if batches else None
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Rows that may be taken together, by input, and the marks behind them."""
+
+    batches: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    exact: bool = False
 
 
 @dataclass(slots=True)
@@ -153,41 +278,56 @@ class Prepared:
     taken: Taken
     plan: ChainPlan
     result: ChainResult
-    puts: list[tuple[int, int, bytes, KnownSchema]]  # instance, rows, encoded entry, its schema
+    puts: list[tuple[int, int, bytes, KnownSchema | None]]  # instance, rows, encoded entry, its schema unless a mark
+    times: Times | None = None  # what is to be kept of time, if it changed
+    wake_us: int | None = None
     copied: int = 0
     unread: int = 0
     unread_dead: int = 0
+    unread_late: int = 0
     compute_us: int = 0
 
 
 def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:
-    """Read up to so many waiting rows from the head of a queue."""
+    """Read up to so many waiting rows from the head of a queue, and the marks among and behind them."""
     record = read_queue(snapshot, instance)
-    taken = Taken(instance, record, None, (), [], record.head_sequence, record.head_offset, 0)
-    batches: list[pa.RecordBatch] = []
+    taken = Taken(instance, record, [], (), [], record.head_sequence, record.head_offset, 0)
     stamps: list[tuple[Stamp, ...]] = []
-    first: KnownSchema | None = None
+    first: dict[int, KnownSchema] = {}
+    stretch: Stretch | None = None
     for sequence, encoded in _waiting_entries(snapshot, instance, record):
-        offset = record.head_offset if sequence == record.head_sequence else 0
         entry = decode_entry(encoded)
+        if entry.rows and taken.rows >= rows_max:
+            break
+        if stretch is None:
+            stretch = Stretch()
+            taken.stretches.append(stretch)
+        offset = record.head_offset if sequence == record.head_sequence else 0
         wanted = min(entry.rows - offset, rows_max - taken.rows)
-        known = schemas.find(snapshot, entry.schema_id)
-        if not schemas.fit(first := first or known, known):
-            break
-        batch = decode_batch(entry.payload, known.schema, whole=known.whole)
-        batches.append(batch if wanted == entry.rows else batch.slice(offset, wanted))
-        stamps.append(entry.stamps if wanted == entry.rows else share_stamps(entry.stamps, wanted, entry.rows))
-        _account(taken, entry.enqueued_us, wanted, record.last_end_us, now_us)
-        if offset + wanted == entry.rows:
-            taken.sequences.append(sequence)
-            taken.head_sequence, taken.head_offset = sequence + 1, 0
-            taken.bytes_gone += len(encoded)
+        if entry.rows:
+            known = schemas.find(snapshot, entry.schema_id)
+            if not schemas.fit(first.setdefault(entry.mark.source, known), known):
+                break
+            batch = decode_batch(entry.payload, known.schema, whole=known.whole)
+            part = batch if wanted == entry.rows else batch.slice(offset, wanted)
+            stretch.batches.setdefault(entry.mark.source, []).append(part)
+            stamps.append(entry.stamps if wanted == entry.rows else share_stamps(entry.stamps, wanted, entry.rows))
+            _account(taken, entry.enqueued_us, wanted, record.last_end_us, now_us)
         else:
+            taken.marks += 1
+        if offset + wanted < entry.rows:
             taken.head_sequence, taken.head_offset = sequence, offset + wanted
-        if taken.rows >= rows_max or taken.bytes_gone >= TURN_BYTES_MAX or len(batches) >= ENTRIES_MAX:
             break
-    if batches:
-        taken.batch = unite(batches)
+        taken.sequences.append(sequence)
+        taken.head_sequence, taken.head_offset = sequence + 1, 0
+        taken.bytes_gone += len(encoded)
+        if entry.mark.watermark_us != BEGINNING_OF_TIME or entry.mark.idle:
+            stretch.marks.append(entry.mark)
+            if entry.mark.exact:
+                stretch.exact, stretch = True, None
+        if taken.bytes_gone >= TURN_BYTES_MAX or len(taken.sequences) >= ENTRIES_MAX:
+            break
+    if stamps:
         taken.stamps = stamps[0] if len(stamps) == 1 else merge_stamps(stamps)
     return taken
 
@@ -221,49 +361,154 @@ def prepare(
     schemas: Schemas,
     clock: Callable[[], int],
     condemn: str,
+    times: Times | None = None,
 ) -> Prepared:
     """Run the chain on what was taken and lay out what is to be committed; raises UserCodeError to stop the flow."""
-    assert taken.batch is not None
     began_us = clock()
     if condemn:
-        result = chain.condemn(taken.batch, condemn)
+        batch = taken.batch
+        assert batch is not None
+        result = chain.condemn(batch, condemn)
+        times = None
     else:
-        result = chain.run(taken.batch, lambda index: _reader(store, plan.app, plan.numbers[index]))
+        turnover = Turnover(
+            lambda index: StoredState(store, state_prefix(plan.app, plan.numbers[index])),
+            () if times is None else times.operators,
+            began_us,
+            plan.groups_of(taken.instance),
+        )
+        result = chain.run(_segments(taken, plan, times), turnover)
     ended_us = clock()
     prepared = Prepared(taken, plan, result, [], compute_us=ended_us - began_us)
-    for port, batch in enumerate(result.outputs):
-        if batch is not None:
-            _check_key(plan, plan.outlets[port], batch)
-            _emit(prepared, plan.outlets[port], batch, schemas, ended_us, dead=False)
+    for emission in result.emissions:
+        _emit_all(prepared, emission, schemas, ended_us, times)
     for index, batches in result.dead.items():
-        _emit(prepared, plan.errors.get(index, ()), unite(batches), schemas, ended_us, dead=True)
+        _emit(prepared, plan.errors.get(index, ()), unite(batches), schemas, ended_us, index=index, dead=True)
+    if times is not None:
+        _settle_times(prepared, times, ended_us)
     return prepared
 
 
-def _reader(store: Store, app: AppId, operator: int) -> ReadState:
-    def read(keys: Sequence[bytes]) -> list[bytes | None]:
-        with store.read() as snapshot:
-            return [snapshot.get(state_key(app, operator, key)) for key in keys]
+def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segment]:
+    """Return what was taken as the chain takes it; the channels' watermarks become one."""
+    segments = []
+    channels = [] if times is None else plan.channels_of(taken.instance)
+    for stretch in taken.stretches:
+        batches = [(source, unite(parts)) for source, parts in sorted(stretch.batches.items())]
+        if times is None:
+            segments.append(Segment(batches))
+            continue
+        for mark in stretch.marks:
+            times.note(mark)
+        watermark_us, idle = times.watermark(channels)
+        segments.append(Segment(batches, watermark_us, idle, stretch.exact))
+    return segments
 
-    return read
+
+def _settle_times(prepared: Prepared, times: Times, now_us: int) -> None:
+    """Keep how far time has come, and pass the end on to those who read the dead letters."""
+    plan, instance = prepared.plan, prepared.taken.instance
+    if times.sent_us == END_OF_TIME:
+        for index, outlets in plan.errors.items():
+            mark = Mark(plan.sender(index, instance), 0, END_OF_TIME)
+            _put_marks(prepared, outlets, mark, {}, now_us)
+    times.operators = prepared.result.times
+    prepared.times = times
+    prepared.wake_us = times.wake_us
+
+
+class StoredState:
+    """The committed state of one operator."""
+
+    def __init__(self, store: Store, prefix: bytes) -> None:
+        """Look below this prefix."""
+        self._store, self._prefix = store, prefix
+
+    def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these entries."""
+        prefix = self._prefix
+        with self._store.read() as snapshot:
+            get = snapshot.get
+            return [get(prefix + key) for key in keys]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries from `start` up to but without `stop`, in order."""
+        prefix, end = self._prefix, self._prefix + stop
+        with self._store.read() as snapshot:
+            for key, value in snapshot.scan(prefix, prefix + start):
+                if key >= end:
+                    return
+                yield key[len(prefix) :], value
+
+
+def _emit_all(prepared: Prepared, emission: Emission, schemas: Schemas, now_us: int, times: Times | None) -> None:
+    """Lay out the rows of all ports, and tell those who got none how far time has come."""
+    plan = prepared.plan
+    mark = Mark(plan.sender(-1, prepared.taken.instance))
+    news = False
+    if times is not None:
+        watermark_us = max(times.sent_us, emission.watermark_us)
+        news = watermark_us > times.sent_us or emission.idle != times.sent_idle or emission.exact
+        times.sent_us, times.sent_idle = watermark_us, emission.idle
+        mark = mark._replace(watermark_us=watermark_us, idle=emission.idle, exact=emission.exact)
+    for port, batch in enumerate(emission.outputs):
+        outlets = plan.outlets[port]
+        told: dict[int, set[int]] = {}
+        if batch is not None:
+            _check_key(plan, outlets, batch)
+            late = plan.operators[-1].operator.ports[port].startswith(LATE)
+            told = _emit(prepared, outlets, batch, schemas, now_us, late=late, mark=mark)
+        if news:
+            _put_marks(prepared, outlets, mark, told, now_us)
+
+
+def _put_marks(
+    prepared: Prepared, outlets: Sequence[Outlet], mark: Mark, told: Mapping[int, set[int]], now_us: int
+) -> None:
+    own_index = prepared.taken.instance.number - prepared.plan.first_instance
+    for number, outlet in enumerate(outlets):
+        if outlet.marks:
+            one_to_one = outlet.spread is Spread.FORWARD and len(outlet.targets) > 1
+            reached = (outlet.targets[own_index],) if one_to_one else outlet.targets
+            encoded = encode_mark(now_us, mark._replace(source=outlet.source))
+            for target in reached:
+                if target not in told.get(number, ()):
+                    prepared.puts.append((target, 0, encoded, None))
 
 
 def _emit(
-    prepared: Prepared, outlets: Sequence[Outlet], batch: pa.RecordBatch, schemas: Schemas, now_us: int, *, dead: bool
-) -> None:
+    prepared: Prepared,
+    outlets: Sequence[Outlet],
+    batch: pa.RecordBatch,
+    schemas: Schemas,
+    now_us: int,
+    *,
+    index: int = -1,
+    dead: bool = False,
+    late: bool = False,
+    mark: Mark | None = None,
+) -> dict[int, set[int]]:
+    """Lay out rows for all who read them, and return whom that reaches, by the number of the outlet."""
     rows = batch.num_rows
     prepared.copied += rows * max(0, len(outlets) - 1)
     if not outlets:
         prepared.unread += rows
         prepared.unread_dead += rows if dead else 0
+        prepared.unread_late += rows if late else 0
+        return {}
     taken = prepared.taken
     own_index = taken.instance.number - prepared.plan.first_instance
     known = schemas.known(batch.schema)
-    for outlet in outlets:
+    reached: dict[int, set[int]] = {}
+    for number, outlet in enumerate(outlets):
+        sent = mark if mark is not None and outlet.marks else Mark(prepared.plan.sender(index, taken.instance))
         for target, part in spread(outlet, batch, own_index, taken.record.turns):
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
-            encoded = encode_entry(known.identity, now_us, part.num_rows, stamps, known.encode(part))
+            labelled = sent._replace(source=outlet.source)
+            encoded = encode_entry(known.identity, now_us, part.num_rows, stamps, known.encode(part), labelled)
             prepared.puts.append((target, part.num_rows, encoded, known))
+            reached.setdefault(number, set()).add(target)
+    return reached
 
 
 def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -315,6 +560,8 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
     _commit_state(txn, plan, prepared.result)
     made_rows = _commit_counts(txn, prepared)
     filled = _commit_puts(txn, plan.app, prepared.puts, schemas)
+    if prepared.times is not None:
+        txn.put(times_key(taken.instance), msgspec.msgpack.encode(prepared.times))
     return TurnReport(
         app=plan.app,
         instance=taken.instance.number,
@@ -327,6 +574,8 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
         schedule_us=taken.schedule_us,
         compute_us=prepared.compute_us * taken.rows,
         turn_us=prepared.compute_us,
+        taken_marks=record.taken_marks,
+        wake_us=prepared.wake_us,
     )
 
 
@@ -345,6 +594,8 @@ def advance(txn: Transaction, taken: Taken, record: QueueRecord, now_us: int) ->
         record.shed_rows,
         now_us,
         record.turns + 1,
+        record.put_marks,
+        record.taken_marks + taken.marks,
     )
     txn.put(queue_key(taken.instance), record.pack())
     return record
@@ -362,12 +613,12 @@ def _still_there(txn: Transaction, taken: Taken, record: QueueRecord) -> bool:
 
 def _commit_state(txn: Transaction, plan: ChainPlan, result: ChainResult) -> None:
     for index, changes in result.state.items():
-        for key, value in changes.items():
-            where = state_key(plan.app, plan.numbers[index], key)
+        prefix = state_prefix(plan.app, plan.numbers[index])
+        for entry, value in changes.items():
             if value is None:
-                txn.delete(where)
+                txn.delete(prefix + entry)
             else:
-                txn.put(where, value)
+                txn.put(prefix + entry, value)
 
 
 def _commit_counts(txn: Transaction, prepared: Prepared) -> int:
@@ -380,21 +631,23 @@ def _commit_counts(txn: Transaction, prepared: Prepared) -> int:
     counts.copied += prepared.copied
     counts.unread += prepared.unread
     counts.unread_dead += prepared.unread_dead
+    counts.unread_late += prepared.unread_late
     txn.put(counts_key(instance), msgspec.msgpack.encode(counts))
     return prepared.result.counts[-1].made
 
 
 def _commit_puts(
-    txn: Transaction, app: AppId, puts: Sequence[tuple[int, int, bytes, KnownSchema]], schemas: Schemas
+    txn: Transaction, app: AppId, puts: Sequence[tuple[int, int, bytes, KnownSchema | None]], schemas: Schemas
 ) -> list[Filled]:
     by_target: dict[int, list[tuple[int, bytes]]] = {}
     for target, rows, encoded, known in puts:
-        schemas.ensure(txn, known)
+        if known is not None:
+            schemas.ensure(txn, known)
         by_target.setdefault(target, []).append((rows, encoded))
     filled = []
     for target, entries in by_target.items():
         record = append(txn, InstanceId(app, target), entries)
-        filled.append(Filled(target, record.put_rows, record.put_bytes))
+        filled.append(Filled(target, record.put_rows, record.put_bytes, record.put_marks))
     return filled
 
 
@@ -402,7 +655,7 @@ def _superseded(taken: Taken) -> TurnReport:
     return _nothing(taken, note="superseded")
 
 
-def _nothing(taken: Taken, *, trouble: Trouble | None = None, note: str = "") -> TurnReport:
+def _nothing(taken: Taken, *, trouble: Trouble | None = None, note: str = "", wake_us: int | None = None) -> TurnReport:
     record = taken.record
     return TurnReport(
         app=taken.instance.app,
@@ -418,6 +671,8 @@ def _nothing(taken: Taken, *, trouble: Trouble | None = None, note: str = "") ->
         turn_us=0,
         trouble=trouble,
         note=note,
+        taken_marks=record.taken_marks,
+        wake_us=wake_us,
     )
 
 
@@ -428,6 +683,14 @@ class Assignment:
     instance: InstanceId
     rows_max: int
     condemn: str = ""  # not empty: do not run these rows, they kill workers; say why
+
+
+def _is_due(plan: ChainPlan, times: Times | None, now_us: int) -> bool:
+    """Whether the clock alone calls for a turn; a chain that watches it has to be begun once."""
+    if times is None:
+        return False
+    wake_us = times.wake_us
+    return wake_us <= now_us if wake_us is not None else plan.watches_clock and times.sent_us != END_OF_TIME
 
 
 @dataclass(slots=True)
@@ -450,13 +713,18 @@ class TurnRunner:
                 reports += self._commit(prepared)
                 prepared, filled = [], set()
             plan, chain = self.chains[assignment.instance]
+            now_us = self.clock()
+            times: Times | None = None
             with self.store.read() as snapshot:
-                taken = take(snapshot, assignment.instance, assignment.rows_max, self.schemas, self.clock())
-            if taken.batch is None:
-                reports.append(_nothing(taken, note="empty"))
+                taken = take(snapshot, assignment.instance, assignment.rows_max, self.schemas, now_us)
+                if plan.timed:
+                    times = read_times(snapshot, assignment.instance, len(plan.operators))
+            if not taken.stretches and not _is_due(plan, times, now_us):
+                wake_us = None if times is None else times.wake_us
+                reports.append(_nothing(taken, note="empty", wake_us=wake_us))
                 continue
             try:
-                done = prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn)
+                done = prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn, times)
             except UserCodeError as failure:
                 trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
                 reports.append(_nothing(taken, trouble=trouble))

@@ -2,7 +2,8 @@
 
 The schema is not part of every batch: it would be larger than a batch of few rows. The header names it by a hash, and
 the store keeps each schema once. Stamps are the rows of the latency sample: when such rows entered, and how many of
-them are in this batch. A stamp follows its rows by way of the batches they are part of.
+them are in this batch. A stamp follows its rows by way of the batches they are part of. A mark says from which channel
+the batch comes and how far that channel's event time has come behind it; an entry without rows is a mark alone.
 """
 
 import struct
@@ -13,10 +14,13 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from headwater.model.errors import StoreError
+from headwater.model.time import BEGINNING_OF_TIME
 
 STAMPS_MAX: Final = 32  # a batch that gathered more keeps every second, third ... of them, so the sample stays even
 
-_HEADER: Final = struct.Struct("<QqIHH")  # schema id, enqueued_us, rows, stamps, reserved
+_HEADER: Final = struct.Struct("<QqIHHIIq")  # schema id, enqueued_us, rows, stamps, flags, sender, input, watermark_us
+_IDLE: Final = 1
+_EXACT: Final = 2
 _STAMP: Final = struct.Struct("<qq")  # like the header a multiple of 8 bytes: Arrow wants its buffers aligned
 
 
@@ -27,6 +31,19 @@ class Stamp(NamedTuple):
     rows: int
 
 
+class Mark(NamedTuple):
+    """Who sends an entry, into which input, and how far the sender's event time has come behind it."""
+
+    sender: int = 0
+    source: int = 0  # which input of the receiving operator: 0 unless it joins
+    watermark_us: int = BEGINNING_OF_TIME
+    idle: bool = False  # the sender has fallen silent: do not wait for its watermark
+    exact: bool = False  # later rows may be late by this watermark: they must not be taken together with earlier ones
+
+
+UNMARKED: Final = Mark()
+
+
 class Entry(NamedTuple):
     """One batch of a queue, not yet decoded."""
 
@@ -35,6 +52,7 @@ class Entry(NamedTuple):
     rows: int
     stamps: tuple[Stamp, ...]
     payload: bytes | memoryview
+    mark: Mark = UNMARKED
 
 
 def schema_id(schema: pa.Schema) -> int:
@@ -43,10 +61,16 @@ def schema_id(schema: pa.Schema) -> int:
 
 
 def encode_entry(
-    identity: int, enqueued_us: int, rows: int, stamps: Sequence[Stamp], payload: bytes | memoryview
+    identity: int,
+    enqueued_us: int,
+    rows: int,
+    stamps: Sequence[Stamp],
+    payload: bytes | memoryview,
+    mark: Mark = UNMARKED,
 ) -> bytes:
     """Return the bytes of a queue entry."""
-    head = _HEADER.pack(identity, enqueued_us, rows, len(stamps), 0)
+    flags = _IDLE * mark.idle + _EXACT * mark.exact
+    head = _HEADER.pack(identity, enqueued_us, rows, len(stamps), flags, mark.sender, mark.source, mark.watermark_us)
     marks = b"".join(_STAMP.pack(stamp.born_us, stamp.rows) for stamp in stamps)
     return b"".join((head, marks, payload))
 
@@ -54,12 +78,18 @@ def encode_entry(
 def decode_entry(encoded: bytes) -> Entry:
     """Read a queue entry; bytes that are none are a damaged store."""
     try:
-        identity, enqueued_us, rows, count, _ = _HEADER.unpack_from(encoded, 0)
+        identity, enqueued_us, rows, count, flags, sender, source, watermark_us = _HEADER.unpack_from(encoded, 0)
         at = _HEADER.size
         stamps = tuple(Stamp(*_STAMP.unpack_from(encoded, at + index * _STAMP.size)) for index in range(count))
     except struct.error as damage:
         raise StoreError(f"a queue entry of {len(encoded)} bytes is damaged: {damage}") from damage
-    return Entry(identity, enqueued_us, rows, stamps, memoryview(encoded)[at + count * _STAMP.size :])
+    mark = Mark(sender, source, watermark_us, bool(flags & _IDLE), bool(flags & _EXACT))
+    return Entry(identity, enqueued_us, rows, stamps, memoryview(encoded)[at + count * _STAMP.size :], mark)
+
+
+def encode_mark(enqueued_us: int, mark: Mark) -> bytes:
+    """Return the bytes of an entry that is a mark alone."""
+    return encode_entry(0, enqueued_us, 0, (), b"", mark)
 
 
 def entry_rows(encoded: bytes | memoryview) -> int:

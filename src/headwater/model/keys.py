@@ -106,6 +106,11 @@ def owner_of(group: int, instances: int) -> int:
     return group * instances // KEY_GROUPS
 
 
+def groups_of(index: int, instances: int) -> range:
+    """Return the groups that one of so many instances owns."""
+    return range(-(-index * KEY_GROUPS // instances), -(-(index + 1) * KEY_GROUPS // instances))
+
+
 def can_be_key(kind: pa.DataType) -> bool:
     """Whether the values of a column of this type can be keys."""
     return not (pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType))

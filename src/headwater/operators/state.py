@@ -5,18 +5,29 @@ changes of one turn and reads through to the store. `KeyedState` is what a user'
 function raises, it is dropped, and the turn's changes are as if it had never been called.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headwater.model import scalars
+from headwater.model.entries import (
+    ALL_GROUPS,
+    LONG_KEYS,
+    entry_of,
+    is_long,
+    long_key_entry,
+    shared_entry,
+    space_prefix,
+    split_entry,
+)
 from headwater.model.keys import KeyedRows, WrongKey, encode_key
+from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 
-ReadState = Callable[[Sequence[bytes]], list[bytes | None]]
+VALUES: Final = 1  # the space of the one value that a stateful function keeps for each key
 
 _ARRAY: Final = 1  # msgpack extensions: a numpy array,
 _TUPLE: Final = 2  # and a tuple, which would come back as a list
@@ -88,21 +99,137 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(ext_hook=_restore)
 
 
-class OperatorState:
-    """The state of one operator of one instance during one turn."""
-
-    def __init__(self, read: ReadState) -> None:
-        """Start without changes over what `read` finds in the store."""
-        self._read = read
-        self.changes: dict[bytes, bytes | None] = {}
+class StateStore(Protocol):
+    """The committed state of one operator."""
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key as this turn would see it."""
+        """Return the values of these entries."""
+        ...
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries from `start` up to but without `stop`, in order."""
+        ...
+
+
+class Held(NamedTuple):
+    """An entry found by time."""
+
+    time_us: int
+    key: bytes  # as `encode_key` makes it
+    value: bytes
+    entry: bytes  # its name, to put or delete it
+
+
+class OperatorState:
+    """The state of one operator of one instance during one turn: changes over what the store holds.
+
+    Every entry belongs to a key and lies in a space (one for each thing the operator remembers) at a time (0 where
+    there is none): `entry_of(space, time_us, key)` names it. Entries are in order of space, time and key group, so what
+    is due is found by a scan of just that, and what belongs to a key is known without asking the operator.
+    """
+
+    def __init__(self, store: StateStore, groups: range = ALL_GROUPS) -> None:
+        """Start without changes over what the store holds for these key groups."""
+        self._store = store
+        self.groups = groups
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def read_many(self, entries: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each entry as this turn would see it."""
         if not self.changes:
-            return self._read(keys)
-        missing = [key for key in keys if key not in self.changes]
-        stored = dict(zip(missing, self._read(missing), strict=True)) if missing else {}
-        return [self.changes[key] if key in self.changes else stored[key] for key in keys]
+            return self._store.read_many(entries)
+        missing = [entry for entry in entries if entry not in self.changes]
+        stored = dict(zip(missing, self._store.read_many(missing), strict=True)) if missing else {}
+        return [self.changes[entry] if entry in self.changes else stored[entry] for entry in entries]
+
+    def read(self, entry: bytes) -> bytes | None:
+        """Return the value of one entry."""
+        return self.read_many((entry,))[0]
+
+    def put(self, entry: bytes, value: bytes) -> None:
+        """Keep an entry."""
+        self.changes[entry] = value
+
+    def put_many(self, entries: Iterable[bytes], values: Iterable[bytes]) -> None:
+        """Keep many entries."""
+        self.changes.update(zip(entries, values, strict=True))
+
+    def delete(self, entry: bytes) -> None:
+        """Forget an entry."""
+        self.changes[entry] = None
+
+    def delete_many(self, entries: Iterable[bytes]) -> None:
+        """Forget many entries."""
+        self.changes.update(dict.fromkeys(entries))
+
+    def held(self, space: int, from_us: int = BEGINNING_OF_TIME, before_us: int = END_OF_TIME) -> Iterator[Held]:
+        """Yield the entries of a space in order of time, from the first instant up to but without the second.
+
+        `before_us` at the end of time means all. Only entries of this instance's key groups are found. What is put
+        or deleted while it runs may or may not be seen: gather first, then change.
+        """
+        start = space_prefix(space, from_us)
+        stop = (
+            space_prefix(space + 1, BEGINNING_OF_TIME) if before_us == END_OF_TIME else space_prefix(space, before_us)
+        )
+        for entry, value in self._merged(start, stop):
+            time_us, group, key = split_entry(entry)
+            if group in self.groups:
+                yield Held(time_us, self._whole_key(group, key), value, entry)
+
+    def first_us(self, space: int) -> int | None:
+        """Return the time of the earliest entry of a space."""
+        return next((found.time_us for found in self.held(space)), None)
+
+    def shared(self, name: str) -> bytes | None:
+        """Return what the operator keeps for all of its keys together under a name, such as a schema."""
+        return self.read(shared_entry(name))
+
+    def share(self, name: str, value: bytes) -> None:
+        """Keep something for all keys together; it goes along wherever any of the keys goes."""
+        if self.shared(name) != value:
+            self.put(shared_entry(name), value)
+
+    def remember_long(self, key: bytes) -> None:
+        """Keep a key whose bytes are too long for an entry's name, so that `held` can give it back."""
+        self.put(long_key_entry(key), key)
+
+    def _whole_key(self, group: int, key: bytes) -> bytes:
+        if not is_long(key):
+            return key
+        kept = self.read(space_prefix(LONG_KEYS, 0) + group.to_bytes(2, "big") + key)
+        assert kept is not None, "a key too long for an entry's name was not remembered"
+        return kept
+
+    def _merged(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        stored = self._store.scan(start, stop)
+        changed = [entry for entry in self.changes if start <= entry < stop]
+        if not changed:
+            return stored
+        merged: dict[bytes, bytes | None] = dict(stored)
+        merged |= {entry: self.changes[entry] for entry in changed}
+        return ((entry, value) for entry in sorted(merged) if (value := merged[entry]) is not None)
+
+    def attempt(self) -> "OperatorState":
+        """Return a state for one call: its changes count once they are kept, and are forgotten if the call raises."""
+        return OperatorState(_Below(self), self.groups)
+
+    def keep(self, attempt: "OperatorState") -> None:
+        """Make the changes of a call that went well ours."""
+        self.changes |= attempt.changes
+
+
+class _Below:
+    """A turn's state so far, as the store of a call within it."""
+
+    def __init__(self, state: OperatorState) -> None:
+        self._state = state
+
+    def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._state.read_many(keys)
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._state._merged(start, stop)
 
 
 class KeyedState:
@@ -118,8 +245,9 @@ class KeyedState:
         self.codes: npt.NDArray[np.int32] = rows.codes
         self._below = below
         self._encoded = [encode_key(key) for key in rows.keys]
+        self._entries = [entry_of(VALUES, 0, key) for key in self._encoded]
         self._values: list[Any] = [
-            _ABSENT if value is None else decode_value(value) for value in below.read_many(self._encoded)
+            _ABSENT if value is None else decode_value(value) for value in below.read_many(self._entries)
         ]
         self._changed: set[int] = set()
         self._index: dict[Any, int] | None = None
@@ -164,7 +292,7 @@ class KeyedState:
         changes: dict[bytes, bytes | None] = {}
         for position in sorted(self._changed):
             value = self._values[position]
-            changes[self._encoded[position]] = None if value is _ABSENT else encode_value(value)
+            changes[self._entries[position]] = None if value is _ABSENT else encode_value(value)
         self._below.changes |= changes  # at once: a value that is refused must leave no trace of those before it
 
     def _position(self, key: Any) -> int:

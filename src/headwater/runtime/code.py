@@ -5,16 +5,17 @@ It comes from the flow that this node was given on its own machine, never from a
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import cloudpickle
 import msgspec
 
-from headwater.dataflow.graph import Chain, Graph, Route
+from headwater.dataflow.connectors import is_source
+from headwater.dataflow.graph import Chain, Graph, Route, Spread
 from headwater.engine.store import Snapshot, code_key
-from headwater.engine.turn import ChainPlan, Outlet
+from headwater.engine.turn import ChainPlan, Feed, Outlet
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.operators.chain import OpenChain
@@ -47,11 +48,26 @@ def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
         outlets=tuple(_outlets(graph, [route for route in tail if route.port == port]) for port in last.ports),
         errors=errors,
         first_instance=chain.first_instance,
+        parallelism=chain.parallelism,
+        timed=chain.head in graph.timed,
+        feeds=tuple(_feed(graph, route, numbers) for route in graph.routes if route.target == chain.head),
     )
 
 
+def _feed(graph: Graph, route: Route, numbers: Mapping[str, int]) -> Feed:
+    origin = graph.by_name[route.source]
+    senders = 1 if is_source(origin.part) else origin.parallelism
+    one_to_one = route.spread is Spread.FORWARD and len(graph.targets(route.target)) > 1
+    return Feed(route.input, numbers[route.source], senders, one_to_one)
+
+
 def _outlets(graph: Graph, routes: Sequence[Route]) -> tuple[Outlet, ...]:
-    return tuple(Outlet(route.spread, route.key, tuple(graph.targets(route.target))) for route in routes)
+    return tuple(
+        Outlet(
+            route.spread, route.key, tuple(graph.targets(route.target)), route.input, marks=route.target in graph.timed
+        )
+        for route in routes
+    )
 
 
 def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:

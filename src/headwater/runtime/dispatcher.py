@@ -28,13 +28,14 @@ from headwater.engine.events import (
     RunTurn,
     Ticked,
     TurnEnded,
+    WakeWanted,
     WorkerDismissed,
     WorkerJoined,
     WorkerLost,
 )
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import read_queue
-from headwater.engine.turn import Trouble
+from headwater.engine.turn import Trouble, read_times
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.runtime.pool import Pool
 from headwater.runtime.store import LmdbStore
@@ -233,9 +234,12 @@ class Dispatcher:
         queues = [queue for queue in self.scheduler.queues.all() if queue.instance.app in apps]
         with self._store.read() as snapshot:
             records = [(queue, read_queue(snapshot, queue.instance)) for queue in queues]
-        for queue, record in records:
-            self.handle(RowsPut(queue.instance, record.put_rows, record.put_bytes))
-            self.handle(RowsGone(queue.instance, record.taken_rows + record.shed_rows, record.gone_bytes))
+            wakes = [read_times(snapshot, queue.instance, 0) for queue in queues]
+        for (queue, record), times in zip(records, wakes, strict=True):
+            self.handle(RowsPut(queue.instance, record.put_rows, record.put_bytes, record.put_marks))
+            gone = record.taken_rows + record.shed_rows
+            self.handle(RowsGone(queue.instance, gone, record.gone_bytes, record.taken_marks))
+            self.handle(WakeWanted(queue.instance, times.wake_us))
         self._on_sink_rows([queue.instance for queue, _ in records if not queue.scheduled])
 
     def _retire_old_epoch(self) -> None:

@@ -32,10 +32,11 @@ from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
 from headwater.engine.scheduler import Scheduler
-from headwater.engine.store import app_prefixes, app_record_key, code_key, code_prefix, read_queue
-from headwater.engine.turn import Trouble
+from headwater.engine.store import Snapshot, app_prefixes, app_record_key, code_key, code_prefix, read_queue
+from headwater.engine.turn import Trouble, read_times
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
+from headwater.operators.watermarks import WithWatermark
 from headwater.runtime.code import pack_plan, plan_chain, source_outlets
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.dispatcher import Dispatcher
@@ -314,6 +315,9 @@ class Node:
                         taken_rows=record.taken_rows + record.shed_rows,
                         put_bytes=record.put_bytes,
                         gone_bytes=record.gone_bytes,
+                        put_marks=record.put_marks,
+                        taken_marks=record.taken_marks,
+                        wake_us=_wake_us(snapshot, graph, instance),
                     )
                 )
         return tuple(queues)
@@ -454,7 +458,7 @@ class Node:
             return False
         busy = self.dispatcher.ask(
             lambda: any(
-                queue.waiting or queue.runs_on is not None
+                queue.has_work or queue.runs_on is not None
                 for queue in self.dispatcher.scheduler.queues.all()
                 if queue.instance.app == app.id
             )
@@ -494,6 +498,18 @@ class Node:
         shutil.rmtree(self._run_directory, ignore_errors=True)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _wake_us(snapshot: Snapshot, graph: Graph, instance: InstanceId) -> int | None:
+    """Return when an instance wants a turn; one that watches the clock and has never run is given one at once."""
+    wake_us = read_times(snapshot, instance, 0).wake_us
+    if wake_us is not None:
+        return wake_us
+    parts = (
+        graph.operator(name) for chain in graph.chains if instance.number in chain.instances for name in chain.operators
+    )
+    watches = any(isinstance(part, WithWatermark) and part.needs_clock for part in parts)
+    return now_us() if watches else None
 
 
 def _runs_anywhere(scheduler: Scheduler, app: AppId) -> bool:

@@ -25,10 +25,11 @@ from headwater.engine.store import (
     append,
     shed_oldest,
 )
-from headwater.engine.turn import Outlet, spread
-from headwater.model.batch import Stamp, encode_entry, share_stamps
+from headwater.engine.turn import Outlet, channel_of, spread
+from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.time import END_OF_TIME
 from headwater.runtime.positions import ConnectorRecord, read_record, write_record
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.worker import now_us
@@ -77,7 +78,7 @@ class _Offer:
     """Rows that a source has ready, laid out for the commit."""
 
     task: SourceTask
-    rows: Rows
+    rows: Rows | None  # None says that the source has ended
     puts: list[tuple[int, int, bytes]] = field(default_factory=list)  # instance, rows, entry
 
 
@@ -236,8 +237,8 @@ class SourcePump:
             case Idle(until_us):
                 task.idle_until_us = until_us
             case Ended():
-                task.ended = True
                 _close(task)
+                return self._lay_out_end(task)
         return None
 
     def _fail(self, task: SourceTask, failure: Exception) -> None:
@@ -258,15 +259,31 @@ class SourcePump:
         for outlet in task.outlets:
             for target, part in spread(outlet, batch, 0, task.batches):
                 marks = share_stamps(stamps, part.num_rows, batch.num_rows)
-                encoded = encode_entry(known.identity, now, part.num_rows, marks, known.encode(part))
+                mark = Mark(channel_of(task.number, 0), outlet.source)
+                encoded = encode_entry(known.identity, now, part.num_rows, marks, known.encode(part), mark)
                 offer.puts.append((target, part.num_rows, encoded))
         task.batches += 1
+        return offer
+
+    def _lay_out_end(self, task: SourceTask) -> _Offer:
+        """Tell those who wait for time that no row will follow."""
+        mark = Mark(channel_of(task.number, 0), 0, END_OF_TIME)
+        offer = _Offer(task, None)
+        for outlet in task.outlets:
+            if outlet.marks:
+                encoded = encode_mark(now_us(), mark._replace(source=outlet.source))
+                offer.puts += [(target, 0, encoded) for target in outlet.targets]
         return offer
 
     def _commit(self, offers: Sequence[_Offer]) -> None:
         while offers and not self._stopping:
             try:
                 self._post(self._commit_once(offers))
+                for offer in offers:
+                    if (
+                        offer.rows is None
+                    ):  # only now: an app whose sources have ended and whose queues are empty is done
+                        offer.task.ended = True
                 return
             except StoreFull as full:  # nothing was stored; the rows are still in our hands
                 self._on_store_full(str(full))
@@ -283,13 +300,12 @@ class SourcePump:
                 records.append(self._store_offer(txn, offer, events))
         for offer, record in zip(offers, records, strict=True):
             offer.task.record = record
-            offer.task.rows += offer.rows.batch.num_rows
+            offer.task.rows += 0 if offer.rows is None else offer.rows.batch.num_rows
         return events
 
     def _store_offer(self, txn: Transaction, offer: _Offer, events: list[Event]) -> ConnectorRecord:
         task, rows = offer.task, offer.rows
-        count = rows.batch.num_rows
-        if offer.puts:
+        if rows is not None and offer.puts:
             self._schemas.ensure(txn, self._schemas.known(rows.batch.schema))
         task.backlog = 0
         by_target: dict[int, list[tuple[int, bytes]]] = {}
@@ -299,8 +315,11 @@ class SourcePump:
             instance = InstanceId(task.app, target)
             record = append(txn, instance, entries)
             task.backlog += record.waiting_rows
-            events.append(RowsPut(instance, record.put_rows, record.put_bytes))
+            events.append(RowsPut(instance, record.put_rows, record.put_bytes, record.put_marks))
         before = task.record
+        if rows is None:
+            return before
+        count = rows.batch.num_rows
         after = ConnectorRecord(
             position=rows.position,
             stored=before.stored + count,

@@ -1,0 +1,88 @@
+"""Where a piece of keyed state lies: its name among all state of an operator.
+
+A name is a space (what it is: a pane, a timer, a row), a time, the group of the key, and the key. Names sort in that
+order, so a scan by time finds what is due and nothing else, and the group stands at a fixed place: state can be cut by
+key, moved and merged by looking at names alone, whatever operator it belongs to.
+"""
+
+import struct
+from hashlib import blake2b
+from typing import Any, Final
+
+from headwater.model.keys import KEY_GROUPS, encode_key, group_of
+
+ALL_GROUPS: Final = range(KEY_GROUPS)
+EVERY_GROUP: Final = 0xFFFF  # of an entry that belongs to all keys together
+LONG_KEYS: Final = 255  # the space in which keys too long for a name are kept
+KEY_BYTES_MAX: Final = 400  # LMDB takes names of 511 bytes, and a space may append something of its own
+
+_HEAD: Final = struct.Struct(">BQ")
+_GROUP: Final = struct.Struct(">H")
+_SIGN: Final = 1 << 63  # times before 1970 sort before those after
+_LONG: Final = b"\xc1"  # never the first byte of msgpack
+_KEY_AT: Final = _HEAD.size + _GROUP.size
+_SUFFIXES_MAX: Final = 200_000
+
+
+def space_prefix(space: int, time_us: int) -> bytes:
+    """Return what the names of a space at a time begin with."""
+    return _HEAD.pack(space, time_us + _SIGN)
+
+
+def key_suffix(key: bytes) -> bytes:
+    """Return the end of every name that belongs to a key: its group and its bytes, or their hash if they are long."""
+    kept = key if len(key) <= KEY_BYTES_MAX else _LONG + blake2b(key, digest_size=32).digest()
+    return _GROUP.pack(group_of(key)) + kept
+
+
+def entry_of(space: int, time_us: int, key: bytes) -> bytes:
+    """Return the name of a key's entry in a space at a time."""
+    return _HEAD.pack(space, time_us + _SIGN) + key_suffix(key)
+
+
+def split_entry(entry: bytes) -> tuple[int, int, bytes]:
+    """Return the time, the group and the key (or the hash of a long one) of a name."""
+    _, time = _HEAD.unpack_from(entry)
+    return time - _SIGN, _GROUP.unpack_from(entry, _HEAD.size)[0], bytes(entry[_KEY_AT:])
+
+
+def group_of_entry(entry: bytes) -> int:
+    """Return the group of the key that an entry belongs to."""
+    group: int = _GROUP.unpack_from(entry, _HEAD.size)[0]
+    return group
+
+
+def is_long(key: bytes) -> bool:
+    """Whether this is the hash of a key that was too long for a name."""
+    return key[:1] == _LONG
+
+
+def long_key_entry(key: bytes) -> bytes:
+    """Return where a long key is kept."""
+    return entry_of(LONG_KEYS, 0, key)
+
+
+def shared_entry(name: str) -> bytes:
+    """Return where something is kept that belongs to all keys together."""
+    return _HEAD.pack(0, _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
+
+
+class Suffixes:
+    """The suffixes of keys, remembered: encoding and hashing a key costs ten times as much as finding it again."""
+
+    def __init__(self) -> None:
+        """Know none."""
+        self._known: dict[Any, bytes] = {}
+
+    def of(self, keys: list[Any]) -> list[bytes]:
+        """Return the suffix of every key."""
+        known = self._known
+        if len(known) > _SUFFIXES_MAX:
+            known.clear()
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            for key in keys:
+                if key not in known:
+                    known[key] = key_suffix(encode_key(key))
+            return [known[key] for key in keys]
