@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as _compute
 
 from headwater.connectors import read, to
+from headwater.connectors.models import model_file
+from headwater.dataflow import functions
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
-from headwater.dataflow.stream import Flow, KeyedStream, Sink, Stream, flow, source
+from headwater.dataflow.stream import Flow, KeyedStream, Sink, Stream, WindowedStream, flow, source
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError, UserCodeError
 from headwater.operators.functions import Row
 from headwater.operators.state import KeyedState
@@ -35,9 +37,12 @@ __all__ = [
     "Sink",
     "Stream",
     "UserCodeError",
+    "WindowedStream",
     "col",
     "compile_flow",
     "flow",
+    "functions",
+    "model_file",
     "read",
     "run",
     "source",

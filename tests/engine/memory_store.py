@@ -1,6 +1,6 @@
 """A store in memory: what the engine needs of LMDB, in a dict that is copied when it is written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from headwater.model.errors import StoreFull
@@ -16,6 +16,10 @@ class MemorySnapshot:
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
         return self._held.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these keys."""
+        return [self._held.get(key) for key in keys]
 
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with this prefix and their values in order, from `start` on if given."""

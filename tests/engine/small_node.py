@@ -24,9 +24,22 @@ from headwater.engine.store import (
     shed_oldest,
     state_prefix,
 )
-from headwater.engine.turn import Assignment, Prepared, TurnReport, TurnRunner, advance, commit, prepare, spread, take
-from headwater.model.batch import Stamp, encode_entry, share_stamps
+from headwater.engine.turn import (
+    Assignment,
+    Prepared,
+    TurnReport,
+    TurnRunner,
+    advance,
+    channel_of,
+    commit,
+    prepare,
+    read_times,
+    spread,
+    take,
+)
+from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.time import END_OF_TIME
 from headwater.runtime.code import plan_chain, source_outlets
 from tests.engine.memory_store import MemoryStore
 
@@ -75,11 +88,14 @@ class SmallNode:
         """Return an instance of the chain that an operator begins, or the queue of a sink."""
         return InstanceId(self.app, self.graph.targets(name)[index])
 
-    def feed(self, rows: Sequence[Row] | pa.RecordBatch, *, stamps: tuple[Stamp, ...] = ()) -> None:
-        """Store rows as the flow's only source does: in the queues behind it."""
+    def feed(
+        self, rows: Sequence[Row] | pa.RecordBatch, *, stamps: tuple[Stamp, ...] = (), source: str | None = None
+    ) -> None:
+        """Store rows as a source of the flow, the first unless it is named, does: in the queues behind it."""
         batch = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pylist(list(rows))
-        (name,) = self.graph.sources
+        name = source if source is not None else next(iter(self.graph.sources))
         outlets = source_outlets(self.graph, name)
+        sender = channel_of(self._number(name), 0)
         count = batch.num_rows
         with self.store.write() as txn:
             known = self.runner.schemas.known(batch.schema)
@@ -87,7 +103,8 @@ class SmallNode:
             for outlet in outlets:
                 for target, part in spread(outlet, batch, 0, self._batches):
                     marks = share_stamps(stamps, part.num_rows, count)
-                    encoded = encode_entry(known.identity, self.now_us, part.num_rows, marks, known.encode(part))
+                    mark = Mark(sender, outlet.source)
+                    encoded = encode_entry(known.identity, self.now_us, part.num_rows, marks, known.encode(part), mark)
                     append(txn, InstanceId(self.app, target), [(part.num_rows, encoded)])
         self._batches += 1
         self.fed = replace(
@@ -96,6 +113,20 @@ class SmallNode:
             copied=self.fed.copied + count * max(0, len(outlets) - 1),
             unread=self.fed.unread + (0 if outlets else count),
         )
+
+    def end(self, source: str | None = None) -> None:
+        """Say that a source has no more rows."""
+        name = source if source is not None else next(iter(self.graph.sources))
+        sender = channel_of(self._number(name), 0)
+        with self.store.write() as txn:
+            for outlet in source_outlets(self.graph, name):
+                if outlet.marks:
+                    encoded = encode_mark(self.now_us, Mark(sender, outlet.source, END_OF_TIME))
+                    for target in outlet.targets:
+                        append(txn, InstanceId(self.app, target), [(0, encoded)])
+
+    def _number(self, name: str) -> int:
+        return [declared.name for declared in self.graph.declarations].index(name)
 
     def turn(self, at: str | InstanceId, rows_max: int = ALL, *, condemn: str = "") -> TurnReport:
         """Run one turn of one instance."""
@@ -117,7 +148,8 @@ class SmallNode:
         schemas = self.runner.schemas
         with self.store.read() as snapshot:
             taken = take(snapshot, instance, rows_max, schemas, self.now_us)
-        return prepare(plan, chain, taken, self.store, schemas, lambda: self.now_us, "")
+            times = read_times(snapshot, instance, len(plan.operators)) if plan.timed else None
+        return prepare(plan, chain, taken, self.store, schemas, lambda: self.now_us, "", times)
 
     def commit(self, prepared: Prepared, term: bytes | None = None) -> TurnReport:
         """Commit what a worker has computed."""
@@ -134,13 +166,17 @@ class SmallNode:
     def settle(self, rows_max: int = ALL, rounds_max: int = 1_000) -> None:
         """Run turns until only sinks have rows waiting."""
         for _ in range(rounds_max):
-            ready = [one for one in self.instances if self.queue(one).waiting_rows]
+            ready = [one for one in self.instances if self._has_work(one)]
             if not ready:
                 return
             for instance in ready:
                 report = self.turn(instance, rows_max)
                 assert report.trouble is None, report.trouble
         raise AssertionError(f"after {rounds_max} rounds rows still wait: {self.ledger()}")
+
+    def _has_work(self, instance: InstanceId) -> bool:
+        record = self.queue(instance)
+        return record.waiting_rows > 0 or record.put_marks > record.taken_marks
 
     def queue(self, at: str | InstanceId) -> QueueRecord:
         """Return the record of a queue."""

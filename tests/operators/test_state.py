@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.model.entries import entry_of
 from headwater.model.errors import StoreError
 from headwater.model.keys import keyed_rows
 from headwater.operators.state import KeyedState, OperatorState, WrongState, decode_value, encode_value
@@ -279,3 +280,20 @@ def _encoded(*keys: Any) -> list[bytes]:
     state.put_values([0] * len(state.keys))
     state.keep()
     return list(below.changes)
+
+
+@given(
+    stored=st.dictionaries(st.integers(0, 20), st.binary(max_size=2), max_size=12),
+    changed=st.dictionaries(st.integers(0, 20), st.none() | st.binary(max_size=2), max_size=12),
+    edges=st.tuples(st.integers(0, 21), st.integers(0, 21)),
+)
+def test_a_scan_sees_the_changes_of_its_turn(
+    stored: dict[int, bytes], changed: dict[int, bytes | None], edges: tuple[int, int]
+) -> None:
+    """In order of time, what was put is there, what was deleted is not, and the store's own is between them."""
+    entries = {time: entry_of(3, time, b"k") for time in range(21)}
+    state = OperatorState(DictStore({entries[time]: value for time, value in stored.items()}))
+    state.changes |= {entries[time]: value for time, value in changed.items()}
+    truth = {time: value for time, value in (stored | changed).items() if value is not None}
+    found = [(held.time_us, held.value) for held in state.held(3, min(edges), max(edges))]
+    assert found == [(time, truth[time]) for time in sorted(truth) if min(edges) <= time < max(edges)]

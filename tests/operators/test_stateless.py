@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headwater.model.errors import UserCodeError
 from headwater.operators.stateless import KeyBy
 from tests.operators.bench import Bench, letters, made, operator_of, stream, through
 
@@ -176,3 +177,11 @@ def test_routing_operators_never_run() -> None:
     assert isinstance(operator_of(stream().key_by("x")), KeyBy)
     with pytest.raises(AssertionError, match="key_by is a matter of routing"):
         Bench(stream().key_by("x"))
+
+
+def test_a_select_reaches_into_a_struct_by_dots() -> None:
+    """As PySpark does; a column whose own name has a dot comes first."""
+    rows = [{"w": {"start": 1, "end": 2}, "a.b": 3}]
+    assert through(stream().select("w.start", "a.b", last="w.end"), rows) == [{"start": 1, "b": 3, "last": 2}]
+    with pytest.raises(UserCodeError, match=r"needs column 'w\.middle'"):
+        through(stream().select("w.middle"), rows)

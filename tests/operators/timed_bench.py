@@ -98,7 +98,7 @@ class TimedBench:
                 self.kept.pop(entry, None)
             else:
                 self.kept[entry] = value
-        made = [[] if batch is None else batch.to_pylist() for batch in outputs]
+        made: list[list[Row]] = [[] if batch is None else batch.to_pylist() for batch in outputs]
         for port, rows in zip(self.operator.ports, made, strict=True):
             self.out[port] += rows
         return made[0]

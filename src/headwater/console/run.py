@@ -1,5 +1,6 @@
 """`headwater run`: the flows of a file on an embedded node."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from headwater.console.live import view_on
 from headwater.console.running import Outcome, run_flows
 from headwater.console.screen import fail, screen
 from headwater.console.summary import print_json, print_summary
+from headwater.console.twin import run_twin
 from headwater.console.wording import parse_size
 from headwater.engine.policies import Consumption, PolicyName
 from headwater.engine.pressure import PressureConfig
@@ -28,6 +30,13 @@ LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How lo
 LogFileOption = Annotated[Path | None, typer.Option("--log-file", metavar="FILE", help="Write the log to a file.")]
 
 
+class Engine(StrEnum):
+    """What runs a flow."""
+
+    HEADWATER = "headwater"
+    STRUCTURED = "structured"
+
+
 def run(
     flow: Annotated[
         str, typer.Argument(metavar="FLOW.py[:NAME]", help="A file with flows, and perhaps which of them.")
@@ -43,6 +52,12 @@ def run(
     ] = None,
     no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Run every operator by itself.")] = False,
     no_spark: SparkOption = False,
+    engine: Annotated[
+        Engine, typer.Option(help="Headwater, or stock Structured Streaming, which settings of queues do not touch.")
+    ] = Engine.HEADWATER,
+    spark_master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark cluster to run on.", show_default="this machine")
+    ] = None,
     power_safe: Annotated[bool, typer.Option("--power-safe", help="Let every commit wait for the disk.")] = False,
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Waiting rows at which sources pause.")] = "256MB",
     disk: Annotated[str, typer.Option(metavar="SIZE", help="Waiting rows at which the oldest are shed.")] = "2GB",
@@ -52,6 +67,12 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run the flows of a file on this machine until they end, the time is up, or Ctrl-C."""
+    limit_s = parse_limit(limit)
+    if no_spark and (engine is Engine.STRUCTURED or spark_master is not None):
+        raise ConfigError("--no-spark leaves nothing to run this on: take it away, or --engine and --spark-master")
+    if engine is Engine.STRUCTURED:
+        with log_to(log_format, log_file):
+            run_twin(load_flows(flow), master=spark_master, directory=store, limit_s=limit_s, as_json=as_json)
     config = NodeConfig(
         store=store,
         workers=cores_here() if workers is None else workers,
@@ -61,8 +82,8 @@ def run(
         chaining=not no_chaining,
         spark=not no_spark,
         power_safe=power_safe,
+        spark_master=spark_master,
     )
-    limit_s = parse_limit(limit)
     flows = load_flows(flow)
     console = screen(stderr=as_json)
     with log_to(log_format, log_file):

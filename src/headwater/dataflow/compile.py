@@ -19,6 +19,8 @@ from headwater.model.ids import checked_name
 from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
+from headwater.operators.functions import WrongResult
+from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Routing, Union
 from headwater.operators.watermarks import WithWatermark
 
@@ -150,7 +152,10 @@ def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:
         inputs = [_schema_of(given, schemas) for given in declared.inputs]
         if isinstance(part, Operator):
             _check_columns(declared.name, part, inputs)
-            schemas[declared.name] = part.output_schema(inputs)
+            try:
+                schemas[declared.name] = part.output_schema(inputs)
+            except WrongResult as misfit:
+                raise FlowError(f"{part.kind} {declared.name!r}: {misfit}") from misfit
             schemas |= {_port_name(declared.name, port): part.port_schema(port, inputs) for port in part.ports[1:]}
         elif is_source(part):
             schemas[declared.name] = part.schema
@@ -277,6 +282,8 @@ def _chains(ordered: tuple[Declaration, ...], ways: Mapping[str, tuple[_Way, ...
 def _fuses(before: _Way, declared: Declaration) -> bool:
     """Whether nothing separates an operator from the one before: equal parallelism, no spreading by key."""
     origin = before.origin
+    if isinstance(origin.part, Transform) or isinstance(declared.part, Transform):
+        return False  # it runs on the driver, and must not take others there
     if not isinstance(origin.part, Operator) or before.port == ERRORS or len(origin.part.ports) > 1:
         return False
     spreads_keys = bool(before.key) and declared.parallelism > 1

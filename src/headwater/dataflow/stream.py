@@ -7,7 +7,8 @@ Nothing runs, opens or connects while a flow is being built.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,16 +16,43 @@ import pyarrow.compute as pc
 from headwater.dataflow.connectors import SinkSpec, SourceSpec, is_sink, is_source
 from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
+from headwater.model.time import duration_us
 from headwater.operators.base import OnError, Operator
+from headwater.operators.distinct import Dedup, Distinct, DistinctMethod
+from headwater.operators.enriching import Enrich, EnrichKind
 from headwater.operators.functions import Form, UserFunction, form_of
+from headwater.operators.interval_join import IntervalJoin
+from headwater.operators.joining import JoinKind
+from headwater.operators.learning import Learn
+from headwater.operators.model_specs import model_spec
+from headwater.operators.models import Model, ModelWithUpdates
+from headwater.operators.processing import Process, ProcessorForm, TimeMode, form_of_processor
+from headwater.operators.ranking import TopK
+from headwater.operators.reducing import Reduce
+from headwater.operators.spark_types import arrow_schema
+from headwater.operators.sql import STREAM, DataFrameFunction, Step, Transform
 from headwater.operators.stateful import Stateful
 from headwater.operators.stateless import Filter, FlatMap, KeyBy, Map, Select, Split, Union
+from headwater.operators.tables import TableSpec
+from headwater.operators.watermarks import WithWatermark
+from headwater.operators.window_join import WindowJoin
+from headwater.operators.window_specs import Aggregate, TimeWindow, WindowSpec
+from headwater.operators.windows import WindowAggregate, WindowApply, WindowTopK
 
 ERRORS = "errors"
 
 OnErrorName = Literal["stop", "dead-letter"]
 FormName = Literal["arrow", "pandas", "rows"]
+DurationLike = str | timedelta  # "10 minutes"
 Part = Operator | SourceSpec | SinkSpec
+
+
+class Placing(TypedDict, total=False):
+    """What most operators can be given besides their own settings."""
+
+    name: str | None
+    parallelism: int
+    fuse: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +99,22 @@ class Stream:
 
     vertex: Vertex
     port: str = "out"
+
+    @property
+    def late(self) -> "Stream":
+        """The rows that came too late for this window or join: a stream of their own."""
+        return self._side("late")
+
+    @property
+    def late_right(self) -> "Stream":
+        """The rows of a join's second input that came too late."""
+        return self._side("late_right")
+
+    def _side(self, port: str) -> "Stream":
+        part = self.vertex.part
+        if not isinstance(part, Operator) or port not in part.ports:
+            raise FlowError(f"{part.kind} has no port {port!r}; windows, joins and dedup have late rows")
+        return Stream(self.vertex, port)
 
     @property
     def errors(self) -> "Stream":
@@ -123,8 +167,8 @@ class Stream:
         return self._then(operator, name, parallelism, fuse)
 
     def select(self, *columns: str, name: str | None = None, fuse: bool = True, **renamed: str) -> "Stream":
-        """Keep these columns, in this order; `new="old"` keeps one under another name."""
-        chosen = tuple((column, column) for column in columns) + tuple(renamed.items())
+        """Keep these columns, in this order; `new="old"` keeps one under another name, `"window.start"` a field."""
+        chosen = tuple((column.rsplit(".")[-1], column) for column in columns) + tuple(renamed.items())
         if not chosen:
             raise FlowError("select needs at least one column")
         names = [new for new, _ in chosen]
@@ -157,6 +201,199 @@ class Stream:
         )
         vertex = Vertex(operator, (self,), name, parallelism)
         return tuple(Stream(vertex, branch) for branch in into)
+
+    def with_watermark(
+        self,
+        event_time: str,
+        delay: DurationLike,
+        *,
+        idle: DurationLike | None = None,
+        heartbeat: DurationLike | None = None,
+        name: str | None = None,
+    ) -> "Stream":
+        """Say which column is the event time, and how far behind the latest row others may still come.
+
+        An input without rows for `idle` holds nothing back any more. With `heartbeat`, event time goes on with the
+        clock while no rows come, in steps of this length.
+        """
+        operator = WithWatermark(
+            column=event_time,
+            delay_us=duration_us(delay),
+            idle_us=None if idle is None else _above_zero("idle", idle),
+            heartbeat_us=None if heartbeat is None else _above_zero("heartbeat", heartbeat),
+        )
+        return self._then(operator, name, self.vertex.parallelism, True)
+
+    def window(
+        self,
+        window: WindowSpec,
+        *,
+        lateness: DurationLike = "0 seconds",
+        early: DurationLike | None = None,
+        early_rows: int | None = None,
+    ) -> "WindowedStream":
+        """Cut the rows into windows; of all rows together, unless they are keyed.
+
+        `lateness`: how long a window that has fired is kept, to fire again for rows that come late. `early`: fire again
+        and again before the end, every so often by the clock; `early_rows`: whenever so many new rows have come.
+        """
+        return WindowedStream(
+            self,
+            window,
+            duration_us(lateness),
+            None if early is None else _above_zero("early", early),
+            early_rows,
+        )
+
+    def join(
+        self,
+        other: "Stream",
+        on: str | Sequence[str] | Sequence[tuple[str, str]],
+        *,
+        window: WindowSpec | None = None,
+        between: tuple[DurationLike, DurationLike] | None = None,
+        event_time: str | tuple[str, str] | None = None,
+        how: JoinKind = "inner",
+        suffix: str = "_right",
+        **placing: Unpack[Placing],
+    ) -> "Stream":
+        """Pair the rows of two streams that have equal keys, in the same window or within an interval of each other.
+
+        `on` names the key columns, or pairs of (here, there). With `window=F.window("ts", "1 minute")` rows of the same
+        window are paired; with `between=("-5 seconds", "10 seconds")` those whose event time, there, lies between so
+        much before and so much after the one here. `how`: inner, left or full. Both streams need a watermark.
+        """
+        here, there = _join_keys(on)
+        times = _join_times(window, event_time)
+        operator = _join(window, between, here, there, times, how, suffix)
+        inputs = (self.key_by(*here), other.key_by(*there))
+        return Stream(Vertex(operator, inputs, **placing))
+
+    def enrich(
+        self,
+        table: TableSpec,
+        on: str | Sequence[str] | Sequence[tuple[str, str]],
+        *,
+        how: EnrichKind = "left",
+        columns: Sequence[str] | None = None,
+        suffix: str = "_right",
+        **placing: Unpack[Placing],
+    ) -> "Stream":
+        """Add the columns of a table, such as `hw.table("cities.csv", refresh="1 minute")`, by equal keys."""
+        here, there = _join_keys(on)
+        chosen = None if columns is None else tuple(columns)
+        operator = Enrich(table=table, left_on=here, right_on=there, how=how, columns=chosen, suffix=suffix)
+        return Stream(Vertex(operator, (self,), **placing))
+
+    def dedup(
+        self,
+        *columns: str,
+        event_time: str | None = None,
+        within: DurationLike | None = None,
+        **placing: Unpack[Placing],
+    ) -> "Stream":
+        """Let the first row of every id pass and drop the others, for ever or until event time is so far behind it."""
+        if not columns:
+            raise FlowError("dedup needs the columns that make an id")
+        if (event_time is None) != (within is None):
+            raise FlowError("dedup needs event_time and within together: the column, and how long an id is remembered")
+        limit = None if within is None else _above_zero("within", within)
+        operator = Dedup(key_columns=columns, time=event_time, within_us=limit)
+        return Stream(Vertex(operator, (self.key_by(*columns),), **placing))
+
+    def distinct(
+        self,
+        *columns: str,
+        event_time: str | None = None,
+        within: DurationLike | None = None,
+        method: DistinctMethod = "exact",
+        capacity: int = 1_000_000,
+        error: float = 0.01,
+        **placing: Unpack[Placing],
+    ) -> "Stream":
+        """Return each combination of values of these columns once, exactly or by a bloom filter of fixed size."""
+        if not columns:
+            raise FlowError("distinct needs the columns whose values are wanted")
+        if (event_time is None) != (within is None):
+            raise FlowError("distinct needs event_time and within together: the column, and the horizon")
+        limit = None if within is None else _above_zero("within", within)
+        operator = Distinct(
+            columns=columns, time=event_time, within_us=limit, method=method, capacity=capacity, error=error
+        )
+        return Stream(Vertex(operator, (self.key_by(*columns),), **placing))
+
+    def model(
+        self,
+        model: Any,
+        features: Sequence[str],
+        *,
+        output: str = "prediction",
+        proba: bool = False,
+        updates: "Stream | None" = None,
+        version_column: str | None = None,
+        output_type: pa.DataType | None = None,
+        on_error: OnErrorName = "stop",
+        **placing: Unpack[Placing],
+    ) -> "Stream":
+        """Add what a model predicts to every row: of scikit-learn, of river, ONNX as bytes, or `hw.model_file(path)`.
+
+        A model file is looked at again while the flow runs; rows of `updates` replace the model by the ONNX bytes in
+        their column `model`.
+        """
+        kind, inputs = (Model, (self,)) if updates is None else (ModelWithUpdates, (self, updates))
+        operator = kind(
+            model=model_spec(model),
+            features=tuple(features),
+            output=output,
+            proba=proba,
+            version_column=version_column,
+            output_type=output_type,
+            on_error=_on_error(on_error),
+        )
+        return Stream(Vertex(operator, inputs, **placing))
+
+    def transform(
+        self,
+        function: DataFrameFunction,
+        *,
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        on_error: OnErrorName = "stop",
+        **tables: TableSpec,
+    ) -> "Stream":
+        """Let Spark SQL work on the waiting rows: `function(df)` takes and returns a PySpark DataFrame.
+
+        Tables given by name reach the function as further DataFrames. Several transforms in a row make one plan.
+        """
+        if not callable(function):
+            raise FlowError(f"transform needs a function from DataFrame to DataFrame, not a {type(function).__name__}")
+        return self._transform(Step(function=function, tables=tuple(tables.items())), schema, name, on_error)
+
+    def sql(
+        self,
+        query: str,
+        *,
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        on_error: OnErrorName = "stop",
+        **tables: TableSpec,
+    ) -> "Stream":
+        """Let Spark SQL work on the waiting rows, which the query calls `stream`; tables have the names given here."""
+        if not str(query).strip():
+            raise FlowError('sql needs a query, such as "SELECT * FROM stream WHERE value > 3"')
+        if STREAM in tables:
+            raise FlowError(f"{STREAM!r} is what a query calls the rows; give the table another name")
+        return self._transform(Step(query=query, tables=tuple(tables.items())), schema, name, on_error)
+
+    def _transform(self, step: Step, schema: pa.Schema | None, name: str | None, on_error: OnErrorName) -> "Stream":
+        """Add a step to the transform before, if this is one, so that Spark sees one plan."""
+        before = self.vertex.part
+        lenient = _on_error(on_error)
+        if isinstance(before, Transform) and self.port == "out" and before.on_error is lenient:
+            operator = Transform(steps=(*before.steps, step), schema=schema, on_error=lenient)
+            names = [given for given in (self.vertex.name, name) if given is not None]
+            return Stream(Vertex(operator, self.vertex.inputs, "-".join(names) or None))
+        return Stream(Vertex(Transform(steps=(step,), schema=schema, on_error=lenient), (self,), name))
 
     def key_by(self, *columns: str, name: str | None = None) -> "KeyedStream":
         """Send rows with equal values in these columns to the same instance of the next operator, in order."""
@@ -203,6 +440,138 @@ class KeyedStream(Stream):
             on_error=_on_error(on_error),
         )
         return self._then(operator, name, parallelism, fuse)
+
+    def reduce(self, function: UserFunction, *, on_error: OnErrorName = "stop", **placing: Unpack[Placing]) -> Stream:
+        """Fold the rows of each key with `function(so_far, row) -> row` and send on what it has come to, row by row."""
+        operator = Reduce(key_columns=self.key, function=function, on_error=_on_error(on_error))
+        return Stream(Vertex(operator, (self,), **placing))
+
+    def top_k(self, k: int, by: str, *, largest: bool = True, **placing: Unpack[Placing]) -> Stream:
+        """Return the k largest (or smallest) rows of each key, with their rank, whenever that changes."""
+        operator = TopK(key_columns=self.key, k=_at_least_one("k", k), by=by, largest=largest)
+        return Stream(Vertex(operator, (self,), **placing))
+
+    def process(
+        self,
+        processor: Any,
+        output_schema: Any,
+        *,
+        time_mode: str = "none",
+        event_time: str | None = None,
+        initial_state: pa.Table | None = None,
+        form: ProcessorForm | None = None,
+        on_error: OnErrorName = "stop",
+        **placing: Unpack[Placing],
+    ) -> Stream:
+        """Run a PySpark `StatefulProcessor`, as `transformWithStateInPandas` and `transformWithState` do.
+
+        `output_schema` is a `StructType`, a text such as "id string, total double", or an Arrow schema. `time_mode`:
+        none, ProcessingTime or EventTime.
+        """
+        operator = Process(
+            key_columns=self.key,
+            processor=processor,
+            schema=arrow_schema(output_schema),
+            form=form if form is not None else form_of_processor(processor),
+            time_mode=_time_mode(time_mode),
+            event_time=event_time,
+            initial_state=initial_state,
+            on_error=_on_error(on_error),
+        )
+        return Stream(Vertex(operator, (self,), **placing))
+
+    def learn(
+        self,
+        model: Any,
+        features: Sequence[str],
+        *,
+        target: str | None = None,
+        output: str = "prediction",
+        predict_first: bool = True,
+        metric: Any = None,
+        on_error: OnErrorName = "stop",
+        **placing: Unpack[Placing],
+    ) -> Stream:
+        """Train a river model per key as the rows come, and add its prediction to each of them.
+
+        `predict_first` asks the model about a row before it learns from it. With a river metric, its value so far is
+        written to the column `metric`.
+        """
+        operator = Learn(
+            key_columns=self.key,
+            model=model,
+            features=tuple(features),
+            target=target,
+            output=output,
+            predict_first=predict_first,
+            metric=metric,
+            on_error=_on_error(on_error),
+        )
+        return Stream(Vertex(operator, (self,), **placing))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowedStream:
+    """Rows cut into windows; what is computed over a window makes a stream of it again."""
+
+    rows: Stream
+    window: WindowSpec
+    lateness_us: int
+    early_us: int | None
+    early_rows: int | None
+
+    def agg(self, *aggregates: Aggregate, on_error: OnErrorName = "stop", **placing: Unpack[Placing]) -> Stream:
+        """Compute aggregates, such as `F.count()` or `F.avg("value").alias("mean")`, as the rows come."""
+        if not aggregates or not all(isinstance(one, Aggregate) for one in aggregates):
+            raise FlowError('agg needs aggregates, such as F.count() or F.avg("value")')
+        names = [one.name for one in aggregates]
+        taken = {*self._key, "window"} & set(names)
+        if taken or len(set(names)) != len(names):
+            twice = next(iter(taken), None) or next(one for one in names if names.count(one) > 1)
+            raise FlowError(f"agg makes two columns named {twice!r}; give one of them another name with .alias(...)")
+        return self._then(WindowAggregate(aggregates=aggregates, on_error=_on_error(on_error), **self._how), placing)
+
+    def apply(
+        self,
+        function: UserFunction,
+        *,
+        schema: pa.Schema | None = None,
+        form: FormName | None = None,
+        on_error: OnErrorName = "stop",
+        **placing: Unpack[Placing],
+    ) -> Stream:
+        """Call the function with all rows of a window and key together, when the window fires."""
+        operator = WindowApply(
+            function=function,
+            form=_form(function, form),
+            schema=schema,
+            on_error=_on_error(on_error),
+            **self._how,
+        )
+        return self._then(operator, placing)
+
+    def top_k(self, k: int, by: str, *, largest: bool = True, **placing: Unpack[Placing]) -> Stream:
+        """Return the k largest (or smallest) rows of each window and key, with their rank."""
+        return self._then(WindowTopK(k=_at_least_one("k", k), by=by, largest=largest, **self._how), placing)
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return self.rows.key if isinstance(self.rows, KeyedStream) else ()
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {
+            "key_columns": self._key,
+            "window": self.window,
+            "lateness_us": self.lateness_us,
+            "early_us": self.early_us,
+            "early_rows": self.early_rows,
+        }
+
+    def _then(self, operator: Operator, placing: Placing) -> Stream:
+        if not self._key and placing.get("parallelism", 1) > 1:
+            raise FlowError("windows of all rows together run on one instance; key the stream to use several")
+        return Stream(Vertex(operator, (self.rows,), **placing))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,6 +636,79 @@ def _free_name(kind: str, taken: set[str]) -> str:
     while f"{kind}-{number}" in taken:
         number += 1
     return f"{kind}-{number}"
+
+
+def _time_mode(given: str) -> TimeMode:
+    for known in get_args(TimeMode):
+        if given.lower() == known:
+            return known  # type: ignore[no-any-return]
+    raise FlowError(f"time_mode={given!r} is unknown; use none, ProcessingTime or EventTime")
+
+
+def _above_zero(what: str, given: DurationLike) -> int:
+    length_us = duration_us(given)
+    if length_us <= 0:
+        raise FlowError(f"{what}={given!r} must be longer than nothing")
+    return length_us
+
+
+def _at_least_one(what: str, given: int) -> int:
+    if given < 1:
+        raise FlowError(f"{what}={given!r} must be a whole number of at least 1")
+    return given
+
+
+def _join_keys(on: str | Sequence[str] | Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    listed: Sequence[str | tuple[str, str]] = [on] if isinstance(on, str) else on
+    if not listed:
+        raise FlowError("a join needs at least one key column")
+    pairs = [(one, one) if isinstance(one, str) else one for one in listed]
+    return tuple(here for here, _ in pairs), tuple(there for _, there in pairs)
+
+
+def _join_times(window: WindowSpec | None, event_time: str | tuple[str, str] | None) -> tuple[str, str]:
+    if event_time is None and isinstance(window, TimeWindow) and window.time is not None:
+        event_time = window.time
+    if event_time is None:
+        raise FlowError("a join needs event_time, the column of event time, or a pair of columns (here, there)")
+    return (event_time, event_time) if isinstance(event_time, str) else event_time
+
+
+def _join(
+    window: WindowSpec | None,
+    between: tuple[DurationLike, DurationLike] | None,
+    here: tuple[str, ...],
+    there: tuple[str, ...],
+    times: tuple[str, str],
+    how: JoinKind,
+    suffix: str,
+) -> Operator:
+    if how not in ("inner", "left", "full"):
+        raise FlowError(f"how={how!r} is unknown; a join is inner, left or full")
+    if (window is None) == (between is None):
+        raise FlowError("a join needs either window=F.window(...) or between=(lower, upper)")
+    sides: dict[str, Any] = {
+        "left_key": here,
+        "right_key": there,
+        "left_time": times[0],
+        "right_time": times[1],
+        "how": how,
+        "suffix": suffix,
+    }
+    if between is not None:
+        lower, upper = (_signed_us(one) for one in between)
+        if lower > upper:
+            raise FlowError(f"between={between!r} is empty: the first must not be above the second")
+        return IntervalJoin(lower_us=lower, upper_us=upper, **sides)
+    if not isinstance(window, TimeWindow) or window.time is None:
+        raise FlowError("a join takes tumbling or sliding windows of event time")
+    return WindowJoin(window=window, **sides)
+
+
+def _signed_us(given: DurationLike) -> int:
+    if isinstance(given, str) and given.strip().startswith("-"):
+        return -duration_us(given.strip()[1:])
+    return duration_us(given)
 
 
 def _form(function: UserFunction, given: FormName | None) -> Form:

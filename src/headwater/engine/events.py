@@ -64,6 +64,7 @@ class WorkerJoined:
 
     worker: WorkerId
     spare: bool = False
+    on_driver: bool = False  # it serves beside the Spark session, for operators that need one
 
 
 @dataclass(frozen=True, slots=True)

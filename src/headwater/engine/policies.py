@@ -196,6 +196,8 @@ class Consumption:
 
     def rows_for(self, queue: Queue) -> int:
         """Return how many rows a turn of this queue takes."""
+        if queue.on_driver:  # a Spark job costs tens of milliseconds, whatever it works on
+            return max(1, min(queue.waiting, queue.rows_limit or self.ROWS_MAX))
         match self.rule:
             case "all":
                 wanted = queue.waiting

@@ -79,6 +79,7 @@ class Queue:
     stage: int = 0
     downstream: tuple[InstanceId, ...] = ()
     scheduled: bool = True  # False for the queue of a sink, which a pump empties
+    on_driver: bool = False  # only a worker beside the Spark session can run it
     put_rows: int = 0
     taken_rows: int = 0
     put_bytes: int = 0
@@ -88,6 +89,7 @@ class Queue:
     wake_us: int | None = None  # when it wants a turn though nothing has arrived
     due: bool = False  # that instant has come
     runs_on: WorkerId | None = None
+    ran_on: WorkerId | None = None  # the worker that ran it last, and may remember its state
     rows_given: int = 0  # to the worker that runs it
     reserved: bool = False  # the worker has yet to fill it: until then it is empty, whoever holds it
     followed: bool = False  # its last turn followed rows from upstream
@@ -146,6 +148,7 @@ class Queues:
         """Begin with none."""
         self._queues: dict[InstanceId, Queue] = {}
         self._ready: dict[InstanceId, Queue] = {}
+        self._ready_on_driver: dict[InstanceId, Queue] = {}
         self._wakes: dict[InstanceId, int] = {}
         self.bytes_held = 0  # over all queues: kept up to date, since pressure is looked at all the time
         self.rows_of_app: dict[int, int] = {}
@@ -168,6 +171,7 @@ class Queues:
         if queue is not None:
             self._count(queue, -queue.waiting, -queue.bytes_held)
         self._ready.pop(instance, None)
+        self._ready_on_driver.pop(instance, None)
         self._wakes.pop(instance, None)
         if not any(other.app == instance.app for other in self._queues):
             self.rows_of_app.pop(instance.app, None)
@@ -180,9 +184,9 @@ class Queues:
         """Return every queue."""
         return self._queues.values()
 
-    def ready(self) -> dict[InstanceId, Queue]:
-        """Return the queues that a worker could run now."""
-        return self._ready
+    def ready(self, *, on_driver: bool = False) -> dict[InstanceId, Queue]:
+        """Return the queues that a worker of the pool, or one on the driver, could run now."""
+        return self._ready_on_driver if on_driver else self._ready
 
     def put(self, instance: InstanceId, put_rows: int, put_bytes: int, now_us: int, put_marks: int = 0) -> None:
         """Note how much was ever put."""
@@ -248,7 +252,7 @@ class Queues:
 
     def ended(self, queue: Queue, now_us: int) -> None:
         """Note that nobody runs it any more."""
-        queue.runs_on = None
+        queue.ran_on, queue.runs_on = queue.runs_on, None
         queue.rows_given = 0
         queue.followed, queue.reserved = queue.reserved, False
         self._refresh(queue, now_us)
@@ -272,11 +276,12 @@ class Queues:
 
     def _refresh(self, queue: Queue, now_us: int) -> None:
         waiting = queue.put_rows - queue.taken_rows
+        among = self._ready_on_driver if queue.on_driver else self._ready
         if not queue.ready:
-            self._ready.pop(queue.instance, None)
-        elif queue.instance not in self._ready:
+            among.pop(queue.instance, None)
+        elif queue.instance not in among:
             queue.ready_since_us = now_us
-            self._ready[queue.instance] = queue
+            among[queue.instance] = queue
         empty = waiting == 0 and (queue.runs_on is None or queue.reserved)
         if empty and queue.empty_since_us is None:
             queue.empty_since_us = now_us
@@ -289,7 +294,7 @@ class Queues:
         for instance, queue in self._queues.items():
             assert queue.instance == instance
             assert queue.put_rows >= queue.taken_rows >= 0, queue
-            assert (instance in self._ready) == queue.ready, queue
+            assert (instance in self.ready(on_driver=queue.on_driver)) == queue.ready, queue
             idle = queue.runs_on is None or queue.reserved
             assert (queue.empty_since_us is not None) == (queue.waiting == 0 and idle), queue
         assert self._ready.keys() <= self._queues.keys()

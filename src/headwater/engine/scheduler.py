@@ -68,6 +68,7 @@ class Worker:
 
     number: WorkerId
     spare: bool
+    on_driver: bool = False
     assignments: tuple[Assignment, ...] = ()
     since_us: int = 0
     dismissed: bool = False
@@ -117,14 +118,14 @@ class Scheduler:
     def workers_wanted(self) -> int:
         """Return how many workers the pool should have."""
         if self._dedicated:
-            return max(1, sum(queue.scheduled for queue in self.queues.all()))
+            return max(1, sum(_in_pool(queue) for queue in self.queues.all()))
         return self.config.workers
 
     def status(self) -> dict[str, int]:
         """Return figures for people."""
         return {
-            "workers": len(self.workers),
-            "idle": sum(worker.idle for worker in self.workers.values()),
+            "workers": sum(not worker.on_driver for worker in self.workers.values()),
+            "idle": sum(worker.idle and not worker.on_driver for worker in self.workers.values()),
             "spares": sum(worker.spare for worker in self.workers.values()),
             "ready": len(self.queues.ready()),
             "turns": self.turns,
@@ -155,8 +156,8 @@ class Scheduler:
             case WakeWanted(instance, wake_us):
                 self.queues.wake_at(instance, wake_us, now_us)
                 return []
-            case WorkerJoined(worker, spare):
-                return self._joined(worker, spare)
+            case WorkerJoined(worker, spare, on_driver):
+                return self._joined(worker, spare, on_driver)
             case WorkerLost(worker):
                 return self._lost(worker, now_us)
             case WorkerDismissed(worker):
@@ -176,9 +177,9 @@ class Scheduler:
                 return self._ticked(now_us)
         assert_never(event)
 
-    def _joined(self, number: WorkerId, spare: bool) -> list[Effect]:
+    def _joined(self, number: WorkerId, spare: bool, on_driver: bool) -> list[Effect]:
         assert number not in self.workers, number
-        self.workers[number] = Worker(number, spare)
+        self.workers[number] = Worker(number, spare, on_driver)
         if spare:
             self._spares_hired = max(0, self._spares_hired - 1)
         return []
@@ -272,7 +273,7 @@ class Scheduler:
             return []
         spares = sum(worker.spare for worker in self.workers.values()) + self._spares_hired
         if (
-            _held_up(list(self.workers.values()), now_us)
+            _held_up([worker for worker in self.workers.values() if not worker.on_driver], now_us)
             and (self._spares_hired == 0 or now_us - self._hired_at_us > SPARE_LOST_US)
             and spares < self.config.spares_max
         ):
@@ -283,40 +284,51 @@ class Scheduler:
 
     def _at_ease(self, now_us: int) -> bool:
         """Whether the ordinary workers have not been held up for a while, so that a spare can go."""
-        own = [worker for worker in self.workers.values() if not worker.spare]
+        own = [worker for worker in self.workers.values() if not worker.spare and not worker.on_driver]
         if _held_up(own, now_us):
             self._stalled_at_us = now_us
         return now_us - self._stalled_at_us > SPARE_KEPT_US
 
     def _dispatch(self, now_us: int, effects: list[Effect]) -> None:
-        ready = self.queues.ready()
-        if not ready:
+        if not self.queues.ready() and not self.queues.ready(on_driver=True):
             return
         idle = [worker for worker in self.workers.values() if worker.idle and not worker.dismissed]
-        for worker in idle:
+        while idle:
+            worker = idle[0]
+            ready = self.queues.ready(on_driver=worker.on_driver)
             chosen = self._choose(worker, now_us) if ready else []
+            taker = self._used_to(chosen[0], worker) if chosen else worker
+            idle.remove(taker)
             if chosen:
-                effects.append(self._give(worker, chosen, self._followers(chosen), now_us))
+                effects.append(self._give(taker, chosen, self._followers(chosen), now_us))
+
+    def _used_to(self, queue: Queue, worker: Worker) -> Worker:
+        """Return the worker that ran a queue last, if it is as free as the one whose turn it is: it knows its state."""
+        last = None if queue.ran_on is None else self.workers.get(queue.ran_on)
+        alike = last is not None and last.idle and not last.dismissed and last.on_driver == worker.on_driver
+        return last if last is not None and alike and not self._dedicated else worker
 
     def _choose(self, worker: Worker, now_us: int) -> Sequence[Queue]:
-        ready = self.queues.ready()
+        if worker.on_driver:  # a Spark job of its own costs more than any packing saves
+            return self._policy.choose(self.queues.ready(on_driver=True), 1, self.queues.find, now_us)
         if self._dedicated:
             return self._own_queue(worker)
-        crowd = max(1, sum(not one.spare for one in self.workers.values()))
+        ready = self.queues.ready()
+        crowd = max(1, sum(not one.spare and not one.on_driver for one in self.workers.values()))
         share = min(PACK_MAX, -(-len(ready) // crowd)) if self.config.pack else 1
         return _pack(self._policy.choose(ready, share, self.queues.find, now_us), self.config.consumption)
 
     def _own_queue(self, worker: Worker) -> Sequence[Queue]:
         bound = {one.bound_to for one in self.workers.values()}
         if worker.bound_to is None or self.queues.find(worker.bound_to) is None:
-            free = sorted(one.instance for one in self.queues.all() if one.scheduled and one.instance not in bound)
+            free = sorted(one.instance for one in self.queues.all() if _in_pool(one) and one.instance not in bound)
             worker.bound_to = free[0] if free else None
         queue = self.queues.ready().get(worker.bound_to) if worker.bound_to is not None else None
         return [queue] if queue is not None else []
 
     def _followers(self, chosen: Sequence[Queue]) -> list[Queue]:
         """Return the empty queues downstream of short ones, by stage: rows that go there need no turn of their own."""
-        if self._dedicated or not self.config.follow:
+        if self._dedicated or not self.config.follow or chosen[0].on_driver:
             return []
         follow: list[Queue] = []
         expected_us = 0.0
@@ -351,9 +363,14 @@ def _held_up(workers: Sequence[Worker], now_us: int) -> bool:
     return all(not worker.idle and now_us - worker.since_us > STALLED_US for worker in workers)
 
 
+def _in_pool(queue: Queue) -> bool:
+    """Whether workers of the pool run it."""
+    return queue.scheduled and not queue.on_driver
+
+
 def _can_follow(queue: Queue) -> bool:
     """Whether an empty queue may be reserved for a turn upstream: it has run before, and has not killed a worker."""
-    return queue.free and not queue.has_work and not queue.suspect and queue.cost.known
+    return queue.free and not queue.on_driver and not queue.has_work and not queue.suspect and queue.cost.known
 
 
 def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:

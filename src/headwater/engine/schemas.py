@@ -35,6 +35,7 @@ class Schemas:
         self._by_schema: dict[pa.Schema, KnownSchema] = {}
         self._recent: list[KnownSchema] = []
         self._stored: set[int] = set()
+        self._drafts: tuple[Transaction | None, set[int]] = (None, set())  # what the last transaction has put
         self._fits: dict[tuple[int, int], bool] = {}
 
     def known(self, schema: pa.Schema) -> KnownSchema:
@@ -78,9 +79,12 @@ class Schemas:
         if known.identity in self._stored:
             return
         key = schema_key(known.identity)
+        if self._drafts[0] is not txn:
+            self._drafts = (txn, set())
         if txn.get(key) is None:
             txn.put(key, known.schema.serialize().to_pybytes())
-        elif len(self._stored) < SCHEMAS_MAX:
+            self._drafts[1].add(known.identity)
+        elif known.identity not in self._drafts[1] and len(self._stored) < SCHEMAS_MAX:
             self._stored.add(known.identity)
 
 

@@ -8,7 +8,7 @@ and can be removed as such.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -27,6 +27,10 @@ class Snapshot(Protocol):
         """Return the value of a key."""
         ...
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these keys; one round trip where the store is elsewhere."""
+        ...
+
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with this prefix and their values in order, from `start` on if given."""
         ...
@@ -39,8 +43,8 @@ class Transaction(Snapshot, Protocol):
         """Set a key."""
         ...
 
-    def delete(self, key: bytes) -> bool:
-        """Remove a key; False if it was not there."""
+    def delete(self, key: bytes) -> object:
+        """Remove a key, if it is there; whether it was need not be known, which would cost a round trip elsewhere."""
         ...
 
 
@@ -52,7 +56,10 @@ class Store(Protocol):
         ...
 
     def write(self) -> AbstractContextManager[Transaction]:
-        """Open a transaction: committed at the end of the block, dropped if the block raises."""
+        """Open a transaction: committed at the end of the block, dropped if the block raises.
+
+        A store that does not keep others from writing meanwhile raises `Conflict` there if what was read has changed.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.dataflow.graph import Spread
+from headwater.engine.keyed_state import Known, StateMemory, StoredState
 from headwater.engine.schemas import KnownSchema, Schemas
 from headwater.engine.store import (
     TERM_KEY,
@@ -42,9 +43,9 @@ from headwater.model.batch import (
     merge_stamps,
     share_stamps,
 )
-from headwater.model.errors import StoreError, StoreFull, UserCodeError
+from headwater.model.errors import Conflict, StoreError, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.keys import encode_key, group_of, groups_of, keyed_rows, owner_of
+from headwater.model.keys import KEY_GROUPS, KeyGroups, groups_of, keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.chain import (
     ChainResult,
@@ -61,6 +62,8 @@ from headwater.operators.watermarks import OperatorTime, WithWatermark
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
 STORE_FULL: Final = "store full"
 LATE: Final = "late"  # the ports on which late rows leave begin like this
+READ_AHEAD: Final = 16  # entries that may be read in vain: several microseconds here, a round trip saved elsewhere
+COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
 
 
@@ -280,6 +283,7 @@ class Prepared:
     result: ChainResult
     puts: list[tuple[int, int, bytes, KnownSchema | None]]  # instance, rows, encoded entry, its schema unless a mark
     times: Times | None = None  # what is to be kept of time, if it changed
+    known: dict[int, Known] | None = None  # what was read of the state, by the operator's index
     wake_us: int | None = None
     copied: int = 0
     unread: int = 0
@@ -295,7 +299,7 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
     stamps: list[tuple[Stamp, ...]] = []
     first: dict[int, KnownSchema] = {}
     stretch: Stretch | None = None
-    for sequence, encoded in _waiting_entries(snapshot, instance, record):
+    for sequence, encoded in _waiting_entries(snapshot, instance, record, rows_max):
         entry = decode_entry(encoded)
         if entry.rows and taken.rows >= rows_max:
             break
@@ -332,17 +336,32 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
     return taken
 
 
-def _waiting_entries(snapshot: Snapshot, instance: InstanceId, record: QueueRecord) -> Iterator[tuple[int, bytes]]:
-    """Yield the entries of a queue from its head on. Where none was shed they have no gaps, and need no cursor."""
-    if record.shed_rows == 0:
-        for sequence in range(record.head_sequence, record.next_sequence):
-            encoded = snapshot.get(entry_key(instance, sequence))
+def _waiting_entries(
+    snapshot: Snapshot, instance: InstanceId, record: QueueRecord, rows_max: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the entries of a queue from its head on. Where none was shed they have no gaps, and need no cursor.
+
+    So many are read at a time as should be needed if all are alike; more and more of them, if they are not.
+    """
+    if record.shed_rows:
+        for key, found in snapshot.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
+            yield entry_sequence(key), found
+        return
+    sequence, end = record.head_sequence, record.next_sequence
+    needed = 1 + rows_max * (end - sequence) // (record.put_rows - record.taken_rows or 1)
+    ahead = READ_AHEAD
+    while sequence < end:
+        count = min(needed, ahead, end - sequence)
+        if count == 1:
+            entries = [snapshot.get(entry_key(instance, sequence))]
+        else:
+            entries = snapshot.get_many([entry_key(instance, sequence + place) for place in range(count)])
+        for encoded in entries:
             if encoded is None:
                 raise StoreError(f"entry {sequence} of queue {instance} is missing from the store")
             yield sequence, encoded
-        return
-    for key, encoded in snapshot.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
-        yield entry_sequence(key), encoded
+            sequence += 1
+        needed, ahead = max(needed - count, READ_AHEAD), 4 * ahead
 
 
 def _account(taken: Taken, enqueued_us: int, rows: int, last_end_us: int, now_us: int) -> None:
@@ -362,6 +381,7 @@ def prepare(
     clock: Callable[[], int],
     condemn: str,
     times: Times | None = None,
+    known: dict[int, Known] | None = None,
 ) -> Prepared:
     """Run the chain on what was taken and lay out what is to be committed; raises UserCodeError to stop the flow."""
     began_us = clock()
@@ -371,15 +391,18 @@ def prepare(
         result = chain.condemn(batch, condemn)
         times = None
     else:
+        recalled = {} if known is None else known
         turnover = Turnover(
-            lambda index: StoredState(store, state_prefix(plan.app, plan.numbers[index])),
+            lambda index: StoredState(
+                store, state_prefix(plan.app, plan.numbers[index]), recalled.setdefault(index, {})
+            ),
             () if times is None else times.operators,
             began_us,
             plan.groups_of(taken.instance),
         )
         result = chain.run(_segments(taken, plan, times), turnover)
     ended_us = clock()
-    prepared = Prepared(taken, plan, result, [], compute_us=ended_us - began_us)
+    prepared = Prepared(taken, plan, result, [], known=known, compute_us=ended_us - began_us)
     for emission in result.emissions:
         _emit_all(prepared, emission, schemas, ended_us, times)
     for index, batches in result.dead.items():
@@ -415,30 +438,6 @@ def _settle_times(prepared: Prepared, times: Times, now_us: int) -> None:
     times.operators = prepared.result.times
     prepared.times = times
     prepared.wake_us = times.wake_us
-
-
-class StoredState:
-    """The committed state of one operator."""
-
-    def __init__(self, store: Store, prefix: bytes) -> None:
-        """Look below this prefix."""
-        self._store, self._prefix = store, prefix
-
-    def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of these entries."""
-        prefix = self._prefix
-        with self._store.read() as snapshot:
-            get = snapshot.get
-            return [get(prefix + key) for key in keys]
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries from `start` up to but without `stop`, in order."""
-        prefix, end = self._prefix, self._prefix + stop
-        with self._store.read() as snapshot:
-            for key, value in snapshot.scan(prefix, prefix + start):
-                if key >= end:
-                    return
-                yield key[len(prefix) :], value
 
 
 def _emit_all(prepared: Prepared, emission: Emission, schemas: Schemas, now_us: int, times: Times | None) -> None:
@@ -534,13 +533,16 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
 
 def _by_key(outlet: Outlet, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
     rows = keyed_rows(batch, outlet.key)
-    count = len(outlet.targets)
-    owners = np.fromiter((owner_of(group_of(encode_key(key)), count) for key in rows.keys), np.int64, len(rows.keys))
-    of_row = owners[rows.codes]
-    present = np.unique(of_row)
+    kinds = tuple(batch.schema.field(column).type for column in outlet.key)
+    groups = _groups.setdefault(kinds, KeyGroups()).of(rows.keys)
+    of_row = (np.array(groups, np.int64) * len(outlet.targets) // KEY_GROUPS)[rows.codes]  # as `owner_of` does
+    present = np.flatnonzero(np.bincount(of_row)).tolist()
     if len(present) == 1:
-        return [(outlet.targets[int(present[0])], batch)]
-    return [(outlet.targets[int(owner)], batch.take(pa.array(np.flatnonzero(of_row == owner)))) for owner in present]
+        return [(outlet.targets[present[0]], batch)]
+    return [(outlet.targets[owner], batch.take(pa.array(np.flatnonzero(of_row == owner)))) for owner in present]
+
+
+_groups: dict[tuple[pa.DataType, ...], KeyGroups] = {}  # by the types of the key: 1 and True are equal, and two keys
 
 
 def commit(store: Store, term: bytes, prepared: Sequence[Prepared], schemas: Schemas, now_us: int) -> list[TurnReport]:
@@ -557,7 +559,7 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
     if not _still_there(txn, taken, record):
         return _superseded(taken)
     record = advance(txn, taken, record, now_us)
-    _commit_state(txn, plan, prepared.result)
+    commit_state(txn, plan, prepared.result)
     made_rows = _commit_counts(txn, prepared)
     filled = _commit_puts(txn, plan.app, prepared.puts, schemas)
     if prepared.times is not None:
@@ -611,7 +613,8 @@ def _still_there(txn: Transaction, taken: Taken, record: QueueRecord) -> bool:
     return all(txn.get(entry_key(taken.instance, sequence)) is not None for sequence in touched)
 
 
-def _commit_state(txn: Transaction, plan: ChainPlan, result: ChainResult) -> None:
+def commit_state(txn: Transaction, plan: ChainPlan, result: ChainResult) -> None:
+    """Make what a chain changed of its state true."""
     for index, changes in result.state.items():
         prefix = state_prefix(plan.app, plan.numbers[index])
         for entry, value in changes.items():
@@ -702,6 +705,7 @@ class TurnRunner:
     chains: Mapping[InstanceId, tuple[ChainPlan, OpenChain]]
     clock: Callable[[], int]
     schemas: Schemas = field(default_factory=Schemas)
+    memory: StateMemory = field(default_factory=StateMemory)
 
     def run(self, assignments: Sequence[Assignment]) -> list[TurnReport]:
         """Take, compute and commit; rows that stop a flow are reported, and do not hold up the other assignments."""
@@ -724,7 +728,10 @@ class TurnRunner:
                 reports.append(_nothing(taken, note="empty", wake_us=wake_us))
                 continue
             try:
-                done = prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn, times)
+                known = self.memory.recall(assignment.instance, taken.record.turns)
+                done = prepare(
+                    plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn, times, known
+                )
             except UserCodeError as failure:
                 trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
                 reports.append(_nothing(taken, trouble=trouble))
@@ -737,6 +744,21 @@ class TurnRunner:
 
     def _commit(self, prepared: Sequence[Prepared]) -> list[TurnReport]:
         try:
-            return commit(self.store, self.term, prepared, self.schemas, self.clock())
+            reports = self._commit_unless_outrun(prepared)
         except StoreFull as full:  # nothing was changed; the rows wait where they are until there is room
-            return [_nothing(one.taken, note=f"{STORE_FULL}: {full}") for one in prepared]
+            reports = [_nothing(one.taken, note=f"{STORE_FULL}: {full}") for one in prepared]
+        for one, report in zip(prepared, reports, strict=True):
+            if report.note:
+                self.memory.forget(one.taken.instance)
+            elif one.known is not None:
+                self.memory.keep(one.taken.instance, one.taken.record.turns + 1, one.known, one.result.state)
+        return reports
+
+    def _commit_unless_outrun(self, prepared: Sequence[Prepared]) -> list[TurnReport]:
+        """Commit; in a store elsewhere others may be faster again and again, which is no reason to compute again."""
+        for _ in range(COMMITS_MAX):
+            try:
+                return commit(self.store, self.term, prepared, self.schemas, self.clock())
+            except Conflict:
+                continue
+        return [_superseded(one.taken) for one in prepared]

@@ -13,6 +13,7 @@ from headwater.model.keys import KEY_GROUPS, encode_key, group_of
 
 ALL_GROUPS: Final = range(KEY_GROUPS)
 EVERY_GROUP: Final = 0xFFFF  # of an entry that belongs to all keys together
+SHARED: Final = 0  # the space of what belongs to all keys together
 LONG_KEYS: Final = 255  # the space in which keys too long for a name are kept
 KEY_BYTES_MAX: Final = 400  # LMDB takes names of 511 bytes, and a space may append something of its own
 
@@ -64,7 +65,7 @@ def long_key_entry(key: bytes) -> bytes:
 
 def shared_entry(name: str) -> bytes:
     """Return where something is kept that belongs to all keys together."""
-    return _HEAD.pack(0, _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
+    return _HEAD.pack(SHARED, _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
 
 
 class Suffixes:

@@ -51,6 +51,10 @@ class StoreFull(StoreError):
     """No room is left for a commit: the store's budget or the disk is used up. Nothing was changed."""
 
 
+class Conflict(StoreError):
+    """What a transaction read was changed by another before it could be committed. Nothing was changed."""
+
+
 class ConfigError(HeadwaterError):
     """A setting has a value it cannot have."""
 

@@ -33,6 +33,8 @@ _GOLDEN: Final = 0x9E3779B1  # 2^32 divided by the golden ratio: spreads neighbo
 
 Codes = npt.NDArray[np.int32]
 
+KNOWN_GROUPS_MAX: Final = 100_000  # of one type of key; some megabytes
+
 FEW_ROWS: Final = 128  # Arrow's dictionary encoding costs 30 us to set up, which few rows do not bring back
 _PLAIN: Final = frozenset({pa.string(), pa.int64(), pa.int32()})  # types whose Python values are equal as keys are
 
@@ -109,6 +111,28 @@ def owner_of(group: int, instances: int) -> int:
 def groups_of(index: int, instances: int) -> range:
     """Return the groups that one of so many instances owns."""
     return range(-(-index * KEY_GROUPS // instances), -(-(index + 1) * KEY_GROUPS // instances))
+
+
+class KeyGroups:
+    """The groups of keys of one type, remembered: encoding and hashing a key costs ten times as much as finding it."""
+
+    def __init__(self) -> None:
+        """Know none."""
+        self._known: dict[Any, int] = {}
+
+    def of(self, keys: Sequence[Any]) -> list[int]:
+        """Return the group of every key."""
+        known = self._known
+        if len(known) > KNOWN_GROUPS_MAX:
+            known.clear()
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            return [known[key] if key in known else self._learn(key) for key in keys]
+
+    def _learn(self, key: Any) -> int:
+        group = self._known[key] = group_of(encode_key(key))
+        return group
 
 
 def can_be_key(kind: pa.DataType) -> bool:

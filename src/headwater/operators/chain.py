@@ -205,14 +205,21 @@ class _Run:
             self._feed_watermark(index, logic, batch)
             return
         self._result.counts[index].taken += batch.num_rows
-        pieces = _Pieces()
-        self._gather(index, source, batch, pieces)
         try:
-            made = pieces.united()
-        except pa.ArrowException as failure:
-            where = "where its results are joined"
-            raise self._chain.trouble(index, _sentence(failure), where, batch.slice(0, 1)) from None
+            made = self._call(index, source, batch, None)
+        except Exception as failure:  # a user's code may raise anything
+            made = self._halved(index, source, batch, failure)
         self._pass_on(index, made)
+
+    def _halved(self, index: int, source: int, batch: pa.RecordBatch, failure: Exception) -> Sequence[pa.RecordBatch]:
+        """Return what an operator makes of a batch at which it raised, without the rows at which it raises alone."""
+        pieces = _Pieces()
+        self._part(index, source, batch, failure, pieces)
+        try:
+            return pieces.united()
+        except pa.ArrowException as misfit:
+            where = "where its results are joined"
+            raise self._chain.trouble(index, _sentence(misfit), where, batch.slice(0, 1)) from None
 
     def _feed_watermark(self, index: int, logic: WatermarkLogic, batch: pa.RecordBatch) -> None:
         count = self._result.counts[index]
@@ -293,16 +300,20 @@ class _Run:
         try:
             pieces.add(self._call(index, source, batch, pieces))
         except Exception as failure:  # a user's code may raise anything
-            if batch.num_rows == 1:
-                self._chain.give_up(index, batch, _sentence(failure), _users_line(failure), self._result)
-                return
-        else:
+            self._part(index, source, batch, failure, pieces)
+
+    def _part(self, index: int, source: int, batch: pa.RecordBatch, failure: Exception, pieces: "_Pieces") -> None:
+        """Try the halves of a batch at which the operator raised; a row alone is given up."""
+        if batch.num_rows == 1:
+            self._chain.give_up(index, batch, _sentence(failure), _users_line(failure), self._result)
             return
         middle = batch.num_rows // 2
         self._gather(index, source, batch.slice(0, middle), pieces)
         self._gather(index, source, batch.slice(middle), pieces)
 
-    def _call(self, index: int, source: int, batch: pa.RecordBatch, pieces: "_Pieces") -> Sequence[pa.RecordBatch]:
+    def _call(
+        self, index: int, source: int, batch: pa.RecordBatch, pieces: "_Pieces | None"
+    ) -> Sequence[pa.RecordBatch]:
         operator, logic = self._chain.operators[index].operator, self._chain.logics[index]
         for column in operator.columns_needed_of(source):
             if column not in batch.schema.names:
@@ -310,13 +321,15 @@ class _Run:
         if is_timed(logic):
             attempt = self._state(index).attempt()
             made = _whole(logic.rows(batch, source, self._moment(index, attempt)))
-            pieces.fitting(made)
+            if pieces is not None:
+                pieces.fitting(made)
             self._state(index).keep(attempt)
             return made
         assert not isinstance(logic, WatermarkLogic)
         state = operator.keyed_state(batch, self._state(index)) if operator.key else None
         made = list(logic.run(batch, state))
-        pieces.fitting(made)
+        if pieces is not None:
+            pieces.fitting(made)
         if state is not None:
             state.keep()
         return made

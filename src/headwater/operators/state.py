@@ -203,12 +203,10 @@ class OperatorState:
 
     def _merged(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         stored = self._store.scan(start, stop)
-        changed = [entry for entry in self.changes if start <= entry < stop]
+        changed = sorted(entry for entry in self.changes if start <= entry < stop)
         if not changed:
             return stored
-        merged: dict[bytes, bytes | None] = dict(stored)
-        merged |= {entry: self.changes[entry] for entry in changed}
-        return ((entry, value) for entry in sorted(merged) if (value := merged[entry]) is not None)
+        return _overlaid(stored, [(entry, self.changes[entry]) for entry in changed])
 
     def attempt(self) -> "OperatorState":
         """Return a state for one call: its changes count once they are kept, and are forgotten if the call raises."""
@@ -217,6 +215,25 @@ class OperatorState:
     def keep(self, attempt: "OperatorState") -> None:
         """Make the changes of a call that went well ours."""
         self.changes |= attempt.changes
+
+
+def _overlaid(
+    stored: Iterator[tuple[bytes, bytes]], changed: Sequence[tuple[bytes, bytes | None]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield both in order, without reading further ahead than asked; where both have an entry, the change counts."""
+    place = 0
+    for entry, value in stored:
+        while place < len(changed) and changed[place][0] < entry:
+            name, new = changed[place]
+            place += 1
+            if new is not None:
+                yield name, new
+        if place < len(changed) and changed[place][0] == entry:
+            continue
+        yield entry, value
+    for name, new in changed[place:]:
+        if new is not None:
+            yield name, new
 
 
 class _Below:

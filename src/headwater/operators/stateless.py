@@ -139,7 +139,7 @@ def labels_by(predicate: UserFunction, form: Form, batch: pa.RecordBatch) -> pa.
 
 @dataclass(frozen=True, kw_only=True)
 class Select(Operator):
-    """Keeps some columns, in this order, under these names."""
+    """Keeps some columns, in this order, under these names; `window.start` is a field of the struct `window`."""
 
     kind: ClassVar[str] = "select"
     columns: tuple[tuple[str, str], ...]  # (new name, column of the input)
@@ -150,15 +150,37 @@ class Select(Operator):
 
     @property
     def columns_needed(self) -> tuple[str, ...]:
-        """The columns that are kept."""
-        return tuple(source for _, source in self.columns)
+        """The columns that are kept; what a dot in a name means, only the rows can tell."""
+        return tuple(source for _, source in self.columns if "." not in source)
 
     def output_schema(self, inputs: Sequence[pa.Schema | None]) -> pa.Schema | None:
         """Return the kept columns under their new names."""
         known = inputs[0]
         if known is None:
             return None
-        return pa.schema([known.field(source).with_name(name) for name, source in self.columns])
+        return pa.schema([_field(known, source).with_name(name) for name, source in self.columns])
+
+
+def _field(schema: pa.Schema, source: str) -> pa.Field:
+    """Return a column, or the field of a struct that a path with dots leads to."""
+    if source in schema.names:
+        return schema.field(source)
+    first, *path = source.split(".")
+    field = schema.field(first) if first in schema.names else None
+    for name in path:
+        inside = field is not None and pa.types.is_struct(field.type) and field.type.get_field_index(name) >= 0
+        field = field.type.field(name) if inside else None
+    if field is None:
+        raise WrongResult(f"needs column {source!r}, but the rows have only: {', '.join(schema.names)}")
+    return field
+
+
+def _column(batch: pa.RecordBatch, source: str) -> pa.Array:
+    if source in batch.schema.names:
+        return batch.column(source)
+    _field(batch.schema, source)
+    first, *path = source.split(".")
+    return pc.struct_field(batch.column(first), path)
 
 
 class SelectLogic:
@@ -168,9 +190,13 @@ class SelectLogic:
         """Split the configuration into what is read and how it is called."""
         self._sources = [source for _, source in config.columns]
         self._names = [name for name, _ in config.columns]
+        self._nested = any("." in source for source in self._sources)
 
     def run(self, batch: pa.RecordBatch, state: KeyedState | None) -> Sequence[pa.RecordBatch]:
         """Take the columns without copying them."""
+        if self._nested:
+            arrays = [_column(batch, source) for source in self._sources]
+            return (pa.RecordBatch.from_arrays(arrays, names=self._names),)
         kept = batch.select(self._sources)
         return (kept if self._names == self._sources else kept.rename_columns(self._names),)
 

@@ -84,40 +84,53 @@ class WatermarkLogic:
     def stretches(self, batch: pa.RecordBatch, time: OperatorTime, now_us: int) -> list[Stretch]:
         """Return the rows with the watermarks between and behind them, and note in `time` how far it has come."""
         times, known = micros_of(batch, self._config.column)
-        behind = np.maximum.accumulate(np.where(known, times, BEGINNING_OF_TIME))  # latest row up to and with each
-        before = np.maximum(np.concatenate(([time.latest_us], behind[:-1])), time.latest_us)
-        watermarks = np.maximum(self._watermarks(before), time.watermark_us)
-        late = np.flatnonzero(known & (times < watermarks))
-        found = self._cut(batch, late, watermarks, time)
-        time.latest_us = max(time.latest_us, int(behind[-1]))
-        time.watermark_us = max(time.watermark_us, int(self._watermarks(np.array([time.latest_us]))[0]))
+        seen = times if known is None else times[known]
+        latest_us = max(time.latest_us, int(seen.max())) if len(seen) else time.latest_us
+        watermark_us = max(time.watermark_us, self._watermark(latest_us))
+        stretches: list[Stretch] = []
+        start = 0
+        if len(seen) and int(seen.min()) < watermark_us:  # else no row is late by any of the rows before it
+            stretches, start = self._cut(batch, times, known, time)
+        time.latest_us, time.watermark_us = latest_us, watermark_us
         time.heard_us, time.idle = now_us, False
         time.wake_us = self._wake_us(time, now_us)
-        start = batch.num_rows - (found[-1][1] if found else batch.num_rows)
-        stretches = [stretch for stretch, _ in found]
-        stretches.append(Stretch(batch.slice(start) if start else batch, time.watermark_us, False))
+        stretches.append(Stretch(batch.slice(start) if start else batch, watermark_us, False))
         return stretches
 
     def _cut(
-        self, batch: pa.RecordBatch, late: npt.NDArray[np.intp], watermarks: npt.NDArray[np.int64], time: OperatorTime
-    ) -> list[tuple[Stretch, int]]:
-        """Return the stretches that end in front of a late row, each with the number of rows left behind it."""
-        cuts: list[tuple[Stretch, int]] = []
+        self,
+        batch: pa.RecordBatch,
+        times: npt.NDArray[np.int64],
+        known: npt.NDArray[np.bool_] | None,
+        time: OperatorTime,
+    ) -> tuple[list[Stretch], int]:
+        """Return the stretches that end in front of a late row, and where the rows behind the last of them begin."""
+        counted = times if known is None else np.where(known, times, BEGINNING_OF_TIME)
+        behind = np.maximum.accumulate(counted)  # the latest row up to and with each
+        before = np.maximum(np.concatenate(([time.latest_us], behind[:-1])), time.latest_us)
+        watermarks = np.maximum(self._watermarks(before), time.watermark_us)
+        late = times < watermarks if known is None else known & (times < watermarks)
+        cuts: list[Stretch] = []
         start = 0
-        for row in late.tolist():
+        for row in np.flatnonzero(late).tolist():
             watermark_us = int(watermarks[row])
             if watermark_us > time.exact_us:  # else the last one still holds
                 rows = batch.slice(start, row - start) if row > start else None
                 time.exact_us = watermark_us
                 start = row
-                cuts.append((Stretch(rows, watermark_us, True), batch.num_rows - start))
-        return cuts
+                cuts.append(Stretch(rows, watermark_us, True))
+        return cuts, start
 
     def _watermarks(self, latest: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the watermark that a latest row makes, without running over at the beginning of time."""
+        """Return the watermarks that latest rows make, without running over at the beginning of time."""
         whole = latest - latest % MILLISECOND
         lowest = BEGINNING_OF_TIME + self._config.delay_us + MILLISECOND
         return np.where(latest <= lowest, BEGINNING_OF_TIME, np.maximum(whole, lowest) - self._config.delay_us)
+
+    def _watermark(self, latest_us: int) -> int:
+        """Return the watermark that a latest row makes."""
+        made = latest_us - latest_us % MILLISECOND - self._config.delay_us
+        return made if made > BEGINNING_OF_TIME else BEGINNING_OF_TIME
 
     def wants(self, time: OperatorTime, now_us: int) -> bool:
         """Whether the clock means something to it now; before it has ever been called, it has to begin."""
@@ -135,7 +148,7 @@ class WatermarkLogic:
             time.idle = True
         if config.heartbeat_us is not None and silent_us >= config.heartbeat_us and time.latest_us > BEGINNING_OF_TIME:
             beats_us = silent_us - silent_us % config.heartbeat_us
-            made = int(self._watermarks(np.array([time.latest_us]))[0])
+            made = self._watermark(time.latest_us)
             if made > BEGINNING_OF_TIME:
                 time.watermark_us = max(time.watermark_us, min(made + beats_us, END_OF_TIME - 1))
         time.wake_us = self._wake_us(time, now_us)
@@ -150,15 +163,15 @@ class WatermarkLogic:
         return min(wanted, default=None)
 
 
-def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the event times of a batch in microseconds, and which of them are known."""
+def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+    """Return the event times of a batch in microseconds, and which of them are known; None if all are."""
     values = batch.column(column)
     kind = values.type
     if not pa.types.is_timestamp(kind):
         raise WrongResult(f"column {column!r} is a {kind}; event time must be a timestamp")
-    known = values.is_valid().to_numpy(zero_copy_only=False)
     if kind.unit != "us":
         values = pc.cast(values, pa.timestamp("us", kind.tz), safe=kind.unit != "ns")
-    counted = values.cast(pa.int64())
-    times = (counted.fill_null(0) if counted.null_count else counted).to_numpy(zero_copy_only=False)
-    return times, known
+    if values.null_count == 0:
+        return values.view(pa.int64()).to_numpy(), None
+    known = values.is_valid().to_numpy(zero_copy_only=False)
+    return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), known

@@ -19,6 +19,7 @@ from headwater.engine.turn import ChainPlan, Feed, Outlet
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.operators.chain import OpenChain
+from headwater.runtime.sql import bound
 
 _KNOWN_MAX: Final = 2_000  # chains of apps long gone; forgetting all of them costs one reading each
 
@@ -43,7 +44,7 @@ def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
     return ChainPlan(
         app=app,
         flow=graph.name,
-        operators=graph.named_operators(chain),
+        operators=tuple(bound(named) for named in graph.named_operators(chain)),
         numbers=tuple(numbers[name] for name in chain.operators),
         outlets=tuple(_outlets(graph, [route for route in tail if route.port == port]) for port in last.ports),
         errors=errors,

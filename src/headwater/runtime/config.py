@@ -3,11 +3,18 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Literal, get_args
 
 from headwater.engine.policies import Consumption, PolicyName
 from headwater.engine.pressure import PressureConfig
 from headwater.engine.scheduler import SchedulerConfig
 from headwater.model.errors import ConfigError
+from headwater.runtime.cluster import Cluster, masters_of
+
+# Who reaches the store over the network: workers that are not on this machine, all of them (to try on one machine what
+# happens on several), or none, so that no port is opened.
+RemoteUse = Literal["auto", "always", "never"]
+EXECUTOR_MB_MIN: Final = 450  # Spark refuses less: 1.5 times the 300 MB that it reserves
 
 
 def cores_here() -> int:
@@ -27,6 +34,9 @@ class NodeConfig:
     chaining: bool = True
     packing: bool = True  # short turns are packed together and follow their rows; False to see a policy by itself
     spark: bool = True  # False: workers are threads of the node, for tests and for machines without Java
+    spark_master: str | None = None  # spark://host:port: workers are tasks on that cluster. None: on a Spark of our own
+    executor_mb: int = 512  # of each executor on the cluster; the rows are in Python, whose memory is not counted
+    remote_port: RemoteUse = "auto"
     power_safe: bool = False  # True: every commit waits for the disk, so that a power cut loses nothing
     epoch_s: float = 300.0  # how long a pool's Spark job lives; the next one takes over without a gap
     sample_share: float = 0.05  # of rows whose latency is measured (EdgeWise, section 7.1)
@@ -40,6 +50,18 @@ class NodeConfig:
             raise ConfigError(f"an epoch of {self.epoch_s} s is too short; use 1 s or more")
         if not 0 <= self.sample_share <= 1:
             raise ConfigError(f"a sample of {self.sample_share} is not possible; use 0 to 1")
+        if self.remote_port not in get_args(RemoteUse):
+            raise ConfigError(f"no such remote_port: {self.remote_port!r}; use {', '.join(get_args(RemoteUse))}")
+        self._check_cluster()
+
+    def _check_cluster(self) -> None:
+        if self.spark_master is None:
+            return
+        if not self.spark:
+            raise ConfigError(f"a node without Spark cannot use the Spark master {self.spark_master}")
+        masters_of(self.spark_master)
+        if self.executor_mb < EXECUTOR_MB_MIN:
+            raise ConfigError(f"an executor of {self.executor_mb} MB is too small; use {EXECUTOR_MB_MIN} or more")
 
     def scheduler(self) -> SchedulerConfig:
         """Return what the scheduler needs to know."""
@@ -50,4 +72,16 @@ class NodeConfig:
             pack=self.packing,
             follow=self.packing,
             seed=self.seed,
+        )
+
+    def cluster(self) -> Cluster | None:
+        """Return which Spark cluster the pool is on, if it is not on a Spark of our own."""
+        if self.spark_master is None:
+            return None
+        dedicated = self.policy is PolicyName.ONE_WORKER_PER_OPERATOR
+        spares = self.scheduler().spares_max
+        return Cluster(
+            master=self.spark_master,
+            executor_mb=self.executor_mb,
+            slots_wanted=None if dedicated else 2 * self.workers + spares,  # two epochs overlap
         )

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import uvloop
 
@@ -57,6 +57,18 @@ from headwater.runtime.worker import now_us
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.025  # how soon a stall or an ended app is noticed
+
+
+class Port(Protocol):
+    """Another way by which workers come in."""
+
+    async def listen(self, dispatcher: "Dispatcher") -> None:
+        """Let workers in, on the loop that is running."""
+        ...
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        ...
 
 
 class Connection(asyncio.Protocol):
@@ -125,12 +137,13 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._server: asyncio.Server | None = None
+        self._port: Port | None = None
         self._closing = False
 
-    def start(self, address: str) -> None:
-        """Listen for workers."""
+    def start(self, address: str, port: Port | None = None) -> None:
+        """Listen for workers of this machine, and of others if there is a port for them."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(address), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._listen(address, port), self._loop).result()
 
     def use(self, pool: Pool) -> None:
         """Hire from this pool."""
@@ -153,7 +166,14 @@ class Dispatcher:
         """Hire the workers of the next epoch; the old ones leave when the new ones are there."""
         assert self._pool is not None
         self.epoch += 1
+        self.ask(lambda: self._make_room(count))
         self._pool.hire(count, self.epoch)
+
+    def workers_wanted(self) -> int:
+        """Return how many workers there should be; where slots are few, half of them are for the next epoch."""
+        wanted = self.scheduler.workers_wanted()
+        slots = self._pool.slots if self._pool is not None else None
+        return wanted if slots is None else max(1, min(wanted, slots // 2))
 
     def wait_for_workers(self, count: int, timeout_s: float) -> bool:
         """Wait until so many workers of the current epoch have joined."""
@@ -167,7 +187,9 @@ class Dispatcher:
     def worker_pids(self) -> list[int]:
         """Return the processes of the workers."""
         pids: list[int] = self.ask(
-            lambda: [one.hello.pid for one in self._connections.values() if one.hello is not None]
+            lambda: [
+                one.hello.pid for one in self._connections.values() if one.hello is not None and not one.hello.on_driver
+            ]
         )
         return pids
 
@@ -183,11 +205,11 @@ class Dispatcher:
             case Done(reports):
                 self.handle(TurnEnded(connection.number, reports))
                 self._on_room()
-            case Hello(_, epoch, spare):
+            case Hello(_, epoch, spare, on_driver):
                 connection.hello = message
                 self._connections[connection.number] = connection
-                self.handle(WorkerJoined(connection.number, spare))
-                if epoch < self.epoch and not spare:
+                self.handle(WorkerJoined(connection.number, spare, on_driver))
+                if epoch < self.epoch and not spare and not on_driver:
                     self.handle(WorkerDismissed(connection.number))
                 self._retire_old_epoch()
 
@@ -220,6 +242,8 @@ class Dispatcher:
                 self._recount(instances)
             case HireSpare():
                 assert self._pool is not None
+                if self._pool.slots is not None and len(self._in_slots()) + 1 >= self._pool.slots:
+                    return  # the last slot is for the jobs of transforms
                 self._loop.run_in_executor(None, functools.partial(self._pool.hire, 1, self.epoch, spare=True))
             case ReportTrouble(app, trouble):
                 self._on_trouble(app, trouble)
@@ -245,15 +269,30 @@ class Dispatcher:
     def _retire_old_epoch(self) -> None:
         with self._joined:
             self._joined.notify_all()
-        if self._count_of_epoch() >= self.scheduler.workers_wanted():
+        if self._count_of_epoch() >= self.workers_wanted():
             for connection in list(self._connections.values()):
                 hello = connection.hello
-                if hello is not None and not hello.spare and hello.epoch < self.epoch:
+                if hello is not None and not hello.spare and not hello.on_driver and hello.epoch < self.epoch:
                     self.handle(WorkerDismissed(connection.number))
+
+    def _make_room(self, count: int) -> None:
+        """Dismiss so many workers, spares first, that the next epoch finds slots: its tasks would wait for ever."""
+        assert self._pool is not None
+        if self._pool.slots is None:
+            return
+        workers = sorted(self._in_slots(), key=lambda one: one.hello is None or not one.hello.spare)
+        for connection in workers[: max(0, len(workers) + count - self._pool.slots)]:
+            self.handle(WorkerDismissed(connection.number))
+
+    def _in_slots(self) -> list[Connection]:
+        return [one for one in self._connections.values() if one.hello is not None and not one.hello.on_driver]
 
     def _count_of_epoch(self) -> int:
         hellos = [one.hello for one in list(self._connections.values())]
-        return sum(hello is not None and hello.epoch == self.epoch and not hello.spare for hello in hellos)
+        return sum(
+            hello is not None and hello.epoch == self.epoch and not hello.spare and not hello.on_driver
+            for hello in hellos
+        )
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -268,12 +307,16 @@ class Dispatcher:
     def _crashed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._on_crash(context.get("exception") or RuntimeError(str(context.get("message"))))
 
-    async def _listen(self, address: str) -> None:
-        self._server = await self._loop.create_unix_server(self._accept, address)
+    async def _listen(self, address: str, port: Port | None) -> None:
+        self._server = await self._loop.create_unix_server(lambda: Connection(self, self.next_worker()), address)
+        self._port = port
+        if port is not None:
+            await port.listen(self)
 
-    def _accept(self) -> Connection:
+    def next_worker(self) -> WorkerId:
+        """Return a number for a worker that has just connected."""
         self._next_worker += 1
-        return Connection(self, WorkerId(self._next_worker))
+        return WorkerId(self._next_worker)
 
     def _take_posted(self) -> None:
         self._post_pending = False
@@ -299,6 +342,8 @@ class Dispatcher:
             connection.transport.close()
         if self._server is not None:
             self._server.close()
+        if self._port is not None:
+            self._port.close()
         self._loop.call_later(0.05, self._loop.stop)  # lets the goodbyes leave
 
     def _call(self, function: Callable[[], object]) -> None:

@@ -29,6 +29,7 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.engine.events import AppAdded, AppHalted, AppRemoved, Event
 from headwater.engine.ledger import Ledger, read_ledger
+from headwater.engine.policies import PolicyName
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
 from headwater.engine.scheduler import Scheduler
@@ -36,14 +37,19 @@ from headwater.engine.store import Snapshot, app_prefixes, app_record_key, code_
 from headwater.engine.turn import Trouble, read_times
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
+from headwater.operators.sql import Transform
 from headwater.operators.watermarks import WithWatermark
+from headwater.runtime.address import NodeAddress, this_machine
+from headwater.runtime.cluster import reach_master
 from headwater.runtime.code import pack_plan, plan_chain, source_outlets
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool, SparkPool, ThreadPool
 from headwater.runtime.positions import read_record
+from headwater.runtime.remote_port import RemotePort
 from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, open_sink
 from headwater.runtime.sources import SourcePump, SourceTask, open_source
+from headwater.runtime.sql import needs_driver
 from headwater.runtime.status import AppState, NodeStatus
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.watch import node_status
@@ -143,14 +149,31 @@ class Node:
             on_failed=lambda task, failure: self._fail_app(task.app, failure),
             on_store_full=self._on_store_full,
         )
-        address = str(self._run_directory / "workers.sock")
-        self.pool: Pool = (
-            SparkPool(self._run_directory, self.store, address, cores=cores_here(), power_safe=self.config.power_safe)
-            if self.config.spark
-            else ThreadPool(self.store, address)
+        self._port = self._open_port()
+        self._address = NodeAddress(
+            machine=this_machine(),
+            socket=str(self._run_directory / "workers.sock"),
+            store=str(self.store.directory.resolve()),
+            disk_bytes=self.store.disk_bytes,
+            power_safe=self.config.power_safe,
+            door=None if self._port is None else self._port.door,
+            door_only=self.config.remote_port == "always",
         )
-        self._address = address
+        self.pool: Pool = (
+            SparkPool(self._run_directory, self._address, cores=cores_here(), cluster=self.config.cluster())
+            if self.config.spark
+            else ThreadPool(self.store, self._address)
+        )
+        self._driver_pool: ThreadPool | None = None
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeper", daemon=True)
+
+    def _open_port(self) -> RemotePort | None:
+        """Open a port for workers on other machines, if there can be any."""
+        master, use = self.config.spark_master, self.config.remote_port
+        if use == "never" or (use == "auto" and master is None):
+            return None
+        host = "127.0.0.1" if master is None else reach_master(master)
+        return RemotePort(self.store, self._run_directory, host)
 
     def _sink_pump(self) -> SinkPump:
         return SinkPump(
@@ -183,7 +206,7 @@ class Node:
         """Start Spark and the pool, and wait until the workers are there."""
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
-        self.dispatcher.start(self._address)
+        self.dispatcher.start(self._address.socket, self._port)
         self.dispatcher.use(self.pool)
         try:
             self._tell("starting Spark" if self.config.spark else "starting worker threads")
@@ -199,16 +222,24 @@ class Node:
         self._housekeeper.start()
 
     def _begin_epoch(self) -> None:
-        wanted = self.dispatcher.ask(self.dispatcher.scheduler.workers_wanted)
+        wanted = self.dispatcher.ask(self.dispatcher.workers_wanted)
         self.dispatcher.begin_epoch(wanted)
         if not self.dispatcher.wait_for_workers(wanted, START_S):
-            raise EngineError(
-                f"no {wanted} workers came up within {START_S:.0f} s; see {self._run_directory / 'spark.log'}"
-            )
+            raise EngineError(f"no {wanted} workers came up within {START_S:.0f} s; {self._where_to_look()}")
+
+    def _where_to_look(self) -> str:
+        if self.config.spark_master is None or self._address.door is None:
+            return f"see {self._run_directory / 'spark.log'}"
+        door = self._address.door
+        return (
+            f"the machines of {self.config.spark_master} need Headwater installed for {sys.executable}, and have to "
+            f"reach {door.host}:{door.port}; the cluster's own logs tell more"
+        )
 
     def deploy(self, flow: Flow) -> App:
         """Compile a flow and run it; a flow this store knows goes on where it stood."""
         graph = compile_flow(flow, chaining=self.config.chaining)
+        self._check_spark(graph)
         with self._deploying:
             known = self.apps.get(graph.name)
             if known is not None and known.state is AppState.RUNNING:
@@ -278,11 +309,36 @@ class Node:
         for source in app.sources:
             self._sources.add(source)
 
+    def _check_spark(self, graph: Graph) -> None:
+        """Refuse what needs Spark on a node without it, or more of a cluster than there is."""
+        slots = self.pool.slots
+        if slots is not None and self.config.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
+            graphs = [graph, *(app.graph for app in self.apps.values() if app.name != graph.name)]
+            needed = sum(len(chain.instances) for one in graphs for chain in one.chains)
+            if needed > slots // 2:
+                raise FlowError(
+                    f"one worker per operator needs {2 * needed} cores for two epochs, and the cluster has {slots}"
+                )
+        for declared in graph.declarations:
+            if isinstance(declared.part, Transform) and not self.config.spark:
+                raise FlowError(
+                    f"{declared.part.kind} {declared.name!r} is run by Spark SQL, and this node runs without Spark"
+                )
+            if isinstance(declared.part, Transform) and slots == 1:
+                raise FlowError(
+                    f"{declared.part.kind} {declared.name!r} is run by Spark SQL, and the cluster's only core is taken "
+                    "by a worker; give the cluster another"
+                )
+
     def _hire_more(self) -> None:
-        """With one worker per operator the pool grows with the apps."""
-        missing = self.dispatcher.ask(
-            lambda: self.dispatcher.scheduler.workers_wanted() - len(self.dispatcher.scheduler.workers)
+        """With one worker per operator the pool grows with the apps; the first transform wants one on the driver."""
+        wants_driver = any(
+            needs_driver(app.graph.named_operators(one)) for app in self.apps.values() for one in app.graph.chains
         )
+        if self._driver_pool is None and wants_driver:
+            self._driver_pool = ThreadPool(self.store, self._address, on_driver=True)
+            self._driver_pool.hire(1, self.dispatcher.epoch)
+        missing = self.dispatcher.ask(lambda: self.dispatcher.workers_wanted() - len(self.dispatcher.scheduler.workers))
         if missing > 0:
             self.pool.hire(missing, self.dispatcher.epoch)
 
@@ -291,6 +347,9 @@ class Node:
         stages = {number: (chain.stage, True) for chain in graph.chains for number in chain.instances}
         stages |= {sink.instance: (sink.stage, False) for sink in graph.sinks}
         below: dict[int, tuple[InstanceId, ...]] = {}
+        on_driver = {
+            number for chain in graph.chains if needs_driver(graph.named_operators(chain)) for number in chain.instances
+        }
         for chain in graph.chains:
             targets = [
                 number
@@ -315,6 +374,7 @@ class Node:
                         taken_rows=record.taken_rows + record.shed_rows,
                         put_bytes=record.put_bytes,
                         gone_bytes=record.gone_bytes,
+                        on_driver=number in on_driver,
                         put_marks=record.put_marks,
                         taken_marks=record.taken_marks,
                         wake_us=_wake_us(snapshot, graph, instance),
@@ -444,7 +504,7 @@ class Node:
             if time.monotonic() >= epoch_ends and not self._restarting.locked():
                 epoch_ends = time.monotonic() + self.config.epoch_s
                 self._restarts = 0
-                self.dispatcher.begin_epoch(self.dispatcher.ask(self.dispatcher.scheduler.workers_wanted))
+                self.dispatcher.begin_epoch(self.dispatcher.ask(self.dispatcher.workers_wanted))
 
     def _forget_old_latencies(self) -> None:
         if now_us() - self._recent_from_us > RECENT_US:
@@ -486,9 +546,12 @@ class Node:
             self.halt(app)
         self._sources.stop()
         self._sinks.stop()
-        self.pool.expect_end()
+        pools = [self.pool] if self._driver_pool is None else [self._driver_pool, self.pool]
+        for pool in pools:
+            pool.expect_end()
         self.dispatcher.stop()
-        self.pool.stop()
+        for pool in pools:
+            pool.stop()
         sys.setswitchinterval(self._switch_interval_s)
         gc.unfreeze()
         self._discard()

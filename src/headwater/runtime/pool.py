@@ -2,34 +2,46 @@
 
 On Spark, hiring n workers is a Spark job of n tasks, each of which serves until it is dismissed; Spark starts a task
 again when its Python worker dies. The twin hires threads of this process. Neither knows what workers do.
+
+A Spark of our own has slots for as many tasks as we like. A cluster has as many as its workers offer cores, and a task
+without a slot waits: whoever hires looks at `slots` first.
 """
 
 import functools
 import itertools
 import logging
-import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from headwater.runtime.spark import forget_dead_session, start_spark
+from headwater.model.errors import EngineError
+from headwater.runtime.address import NodeAddress
+from headwater.runtime.cluster import Cluster, reach_master
+from headwater.runtime.spark import end_jvm, spark_conf, start_spark
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.wire import BrokenFrame
 from headwater.runtime.worker import serve, spark_task
 
 log = logging.getLogger(__name__)
 
-JVM_END_S: Final = 10.0
+EXECUTORS_S: Final = 30.0  # from the session's start to the first executor; a JVM on a busy machine takes ten
+MORE_EXECUTORS_S: Final = 2.0  # that another one may come after the last
+LOOK_S: Final = 0.1
 THREAD_END_S: Final = 10.0  # a user's function may compute for long; then the thread is left behind
 
 
 class Pool(Protocol):
     """Where workers come from."""
+
+    @property
+    def slots(self) -> int | None:
+        """How many workers there can be at the same time; None: as many as are hired."""
+        ...
 
     def start(self, on_broken: Callable[[str], None]) -> None:
         """Get ready to hire; `on_broken` is called, from any thread, when the pool is lost as a whole."""
@@ -55,10 +67,10 @@ class Pool(Protocol):
 class SparkPool:
     """Workers as tasks of Spark jobs."""
 
-    def __init__(self, directory: Path, store: LmdbStore, address: str, *, cores: int, power_safe: bool) -> None:
+    def __init__(self, directory: Path, address: NodeAddress, *, cores: int, cluster: Cluster | None = None) -> None:
         """Remember where the workers will find the node and the store."""
-        self._directory, self._address, self._cores = directory, address, cores
-        self._task_facts = (str(store.directory), store.disk_bytes, power_safe)
+        self._directory, self._address, self._cores, self._cluster = directory, address, cores, cluster
+        self._slots: int | None = None
         self._session: SparkSession | None = None
         self._on_broken: Callable[[str], None] = lambda reason: None
         self._stopping = False
@@ -80,12 +92,58 @@ class SparkPool:
     def start(self, on_broken: Callable[[str], None]) -> None:
         """Start Spark."""
         self._on_broken = on_broken
-        self._session = start_spark(self._directory, self._cores)
+        self._start()
+
+    def _start(self) -> None:
+        cluster = self._cluster
+        if cluster is None:
+            self._session = start_spark(self._directory, spark_conf(self._directory, self._cores))
+            return
+        conf = spark_conf(
+            self._directory,
+            self._cores,
+            cluster.master,
+            host=reach_master(cluster.master),
+            executor_mb=cluster.executor_mb,
+            cores_max=cluster.slots_wanted,
+        )
+        self._session = start_spark(self._directory, conf)
+        self._wait_for_executors(cluster)
+
+    def _wait_for_executors(self, cluster: Cluster) -> None:
+        """Wait for the first executor, then a moment for others."""
+        deadline = time.monotonic() + EXECUTORS_S
+        enough = cluster.slots_wanted
+        while (slots := self._count_slots()) == 0 or (enough is not None and slots < enough):
+            if slots != self._slots:
+                self._slots = slots
+                deadline = time.monotonic() + (MORE_EXECUTORS_S if slots else EXECUTORS_S)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_S)
+        self._slots = slots
+        if slots == 0:
+            raise EngineError(
+                f"the Spark cluster at {cluster.master} gave no executor within {EXECUTORS_S:.0f} s; it needs a worker "
+                f"with a free core and {cluster.executor_mb} MB of free memory"
+            )
+
+    def _count_slots(self) -> int:
+        """Return how many tasks the executors that are there now can run at the same time."""
+        context: Any = self.session.sparkContext._jsc.sc()
+        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+    @property
+    def slots(self) -> int | None:
+        """How many workers the cluster had room for when they were last counted."""
+        return self._slots
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
         """Submit a job of so many tasks from a thread of its own: the call that runs a job blocks until its end."""
+        if self._cluster is not None:
+            self._slots = self._count_slots()
         context = self.session.sparkContext
-        task = functools.partial(spark_task, self._address, *self._task_facts, epoch, spare)
+        task = functools.partial(spark_task, self._address, epoch, spare)
         job = context.parallelize(range(count), count).mapPartitions(task)
         thread = threading.Thread(
             target=self._run, args=(job, context), name=f"spark-job-{next(self._jobs)}", daemon=True
@@ -105,8 +163,8 @@ class SparkPool:
 
     def restart(self) -> None:
         """Start a new JVM in place of the one that was lost."""
-        self._end_jvm()
-        self._session = start_spark(self._directory, self._cores)
+        end_jvm()
+        self._start()
 
     def expect_end(self) -> None:
         """Take no lost job for trouble any more."""
@@ -121,29 +179,18 @@ class SparkPool:
             self._session.stop()
         except (Py4JError, OSError) as failure:
             log.warning("Spark did not stop in order: %s", failure)
-        self._end_jvm()
+        end_jvm()
         self._session = None
-
-    def _end_jvm(self) -> None:
-        """Close the JVM's standard input, at which it ends; one that does not is killed."""
-        process: Any = SparkContext._gateway.proc if SparkContext._gateway is not None else None
-        if process is None:
-            return
-        process.stdin.close()
-        try:
-            process.wait(timeout=JVM_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        forget_dead_session()
 
 
 class ThreadPool:
-    """Workers as threads of this process: the twin, for tests and for trying things without Java."""
+    """Workers as threads of this process: beside Spark for operators that need its session, or in place of it."""
 
-    def __init__(self, store: LmdbStore, address: str) -> None:
+    slots: int | None = None
+
+    def __init__(self, store: LmdbStore, address: NodeAddress, *, on_driver: bool = False) -> None:
         """Remember where the workers find the node and the store."""
-        self._store, self._address = store, address
+        self._store, self._address, self._on_driver = store, address, on_driver
         self._stopping = False
         self._threads: list[threading.Thread] = []
 
@@ -163,7 +210,7 @@ class ThreadPool:
     def _serve(self, epoch: int, spare: bool) -> None:
         while not self._stopping:
             try:
-                serve(self._address, self._store, epoch, spare)
+                serve(self._address, epoch, spare, store=self._store, on_driver=self._on_driver)
                 return
             except (OSError, BrokenFrame) as failure:
                 if not self._stopping:

@@ -1,12 +1,15 @@
 """Starting Spark the way an edge machine needs it: one small JVM, quiet, quick to start, with room for the pool.
 
-Each setting carries what it was measured to bring on two cores with Spark 4.3.
+Each setting carries what it was measured to bring on two cores with Spark 4.3. On a cluster, the driver is the same
+small JVM, and the tasks run on the cluster's executors.
 """
 
 import logging
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +25,9 @@ log = logging.getLogger(__name__)
 SLOTS: Final = 64  # tasks at the same time: two overlapping epochs, spares, one worker per operator; a slot is free
 FAILURES_MAX: Final = 1_000_000  # plain local[k] ends the job with the first lost Python worker
 HEAP_MB: Final = 512
+JVM_END_S: Final = 10.0
+EXECUTOR_MB: Final = 512
+REGISTER_S: Final = 25.0  # with a master that can be reached; Spark itself would try for a minute
 
 _JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",  # with the next one: a session in 5.4 s instead of 7 to 9, and 360 to 400 MB
@@ -41,22 +47,28 @@ appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n
 """
 
 
-def spark_conf(directory: Path, cores: int) -> SparkConf:
-    """Return the settings of a node's Spark."""
+def spark_conf(
+    directory: Path,
+    cores: int,
+    master: str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    executor_mb: int = EXECUTOR_MB,
+    cores_max: int | None = None,
+) -> SparkConf:
+    """Return the settings of a node's Spark: one of its own, or a cluster that sees this machine as `host`."""
     logging = directory / "log4j2.properties"
     logging.write_text(_LOGGING)
     scratch = directory / "spark"
     settings = {
-        "spark.master": f"local[{SLOTS},{FAILURES_MAX}]",
         "spark.app.name": "headwater",
         "spark.ui.enabled": "false",
         "spark.driver.memory": f"{HEAP_MB}m",
         "spark.driver.extraJavaOptions": " ".join([*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}"]),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.default.parallelism": str(cores),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.python.unix.domain.socket.enabled": "true",  # TCP costs 40 ms a task by delayed ACKs
         "spark.python.worker.reuse": "true",
@@ -64,27 +76,89 @@ def spark_conf(directory: Path, cores: int) -> SparkConf:
         "spark.executor.heartbeatInterval": "10s",
         "spark.excludeOnFailure.enabled": "false",
     }
-    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    place = _embedded(cores) if master is None else _on_cluster(master, executor_mb, cores_max)
+    return SparkConf(loadDefaults=False).setAll([*settings.items(), *place.items()])
 
 
-def start_spark(directory: Path, cores: int) -> SparkSession:
+def _embedded(cores: int) -> Mapping[str, str]:
+    return {"spark.master": f"local[{SLOTS},{FAILURES_MAX}]", "spark.default.parallelism": str(cores)}
+
+
+def _on_cluster(master: str, executor_mb: int, cores_max: int | None) -> Mapping[str, str]:
+    settings = {
+        "spark.master": master,
+        "spark.task.maxFailures": str(FAILURES_MAX),
+        "spark.executor.memory": f"{executor_mb}m",
+        "spark.executor.extraJavaOptions": " ".join(_JVM_OPTIONS),
+        "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
+        "spark.locality.wait": "0s",
+    }
+    return settings if cores_max is None else settings | {"spark.cores.max": str(cores_max)}
+
+
+def start_spark(directory: Path, conf: SparkConf) -> SparkSession:
     """Start the session of this process; what Spark and its workers print goes to spark.log in the directory."""
     forget_dead_session()
     if SparkContext._active_spark_context is not None:
         raise EngineError("this process has a Spark session already; stop it first, since a node starts its own")
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["SPARK_LOCAL_IP"] = conf.get("spark.driver.host", "127.0.0.1")
     try:
         with _output_to(directory / "spark.log"):
-            session = SparkSession.builder.config(conf=spark_conf(directory, cores)).getOrCreate()
+            SparkContext._ensure_initialized(conf=conf)  # the JVM, without a context
+            with _registering(conf.get("spark.master", "")):
+                session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as failure:  # py4j raises many kinds; all mean the same to a user
+        end_jvm()
+        if isinstance(failure, EngineError):
+            raise
         raise EngineError(
             f"Spark could not be started ({type(failure).__name__}: {str(failure).splitlines()[0]}); "
             f"see {directory / 'spark.log'}"
         ) from failure
     _quieten(session)
     return session
+
+
+@contextmanager
+def _registering(master: str) -> Iterator[None]:
+    """Give up on a master that does not answer, by killing our JVM: a call into it cannot be cut short otherwise."""
+    given_up = threading.Event()
+    timer = threading.Timer(REGISTER_S, _give_up, [given_up])
+    if master.startswith("spark://"):
+        timer.start()
+    try:
+        yield
+    except Exception as failure:
+        if given_up.is_set():
+            raise EngineError(
+                f"{master} does not answer as a Spark master does, and was given up after {REGISTER_S:.0f} s; "
+                "look whether it is one, and of Spark's version here"
+            ) from failure
+        raise
+    finally:
+        timer.cancel()
+
+
+def _give_up(given_up: threading.Event) -> None:
+    given_up.set()
+    gateway: Any = SparkContext._gateway
+    gateway.proc.kill()
+
+
+def end_jvm() -> None:
+    """Close the JVM's standard input, at which it ends; one that does not is killed."""
+    process: Any = SparkContext._gateway.proc if SparkContext._gateway is not None else None
+    if process is None:
+        return
+    process.stdin.close()
+    try:
+        process.wait(timeout=JVM_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    forget_dead_session()
 
 
 def _quieten(session: SparkSession) -> None:

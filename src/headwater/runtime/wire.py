@@ -23,6 +23,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     pid: int
     epoch: int
     spare: bool
+    on_driver: bool = False
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):

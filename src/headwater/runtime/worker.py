@@ -1,25 +1,36 @@
 """The worker: asks for a turn, runs it, answers, asks again. Inside Spark it is a task; in the twin pool a thread."""
 
+import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
+from headwater.engine.keyed_state import StateMemory
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import Store
 from headwater.engine.turn import Assignment, ChainPlan, Trouble, TurnReport, TurnRunner
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain
+from headwater.runtime.address import NodeAddress
 from headwater.runtime.code import CodeShelf
+from headwater.runtime.remote import RemoteStore, companions_of
+from headwater.runtime.remote_line import NodeOutOfReach, RemoteLine, connect
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.wire import Done, Goodbye, Heartbeat, Hello, Line, Part, Turn
+
+RETRY_S: Final = 1.0
 
 # A Spark Python worker is used for one task after another, and a process must not open an LMDB environment twice.
 _open_stores: dict[tuple[str, int], LmdbStore] = {}
 _shelf = CodeShelf()
-_schemas: dict[bytes, Schemas] = {}  # by the term of the store they are known of
+# By the term of the store that they are known of, and for each worker, which may be a thread.
+_schemas: dict[tuple[bytes, int], Schemas] = {}
+_memories: dict[tuple[bytes, int], StateMemory] = {}
 
 
 def now_us() -> int:
@@ -27,45 +38,58 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-def spark_task(
-    address: str,
-    store_directory: str,
-    disk_bytes: int,
-    power_safe: bool,
-    epoch: int,
-    spare: bool,
-    partition: Iterable[int],
-) -> Iterator[int]:
+def spark_task(address: NodeAddress, epoch: int, spare: bool, partition: Iterable[int]) -> Iterator[int]:
     """Serve as a worker for as long as the node wishes: the body of the pool's Spark job."""
     for _ in partition:
         pass
-    serve(address, _store(store_directory, disk_bytes, power_safe), epoch, spare)
+    try:
+        serve(address, epoch, spare)
+    except NodeOutOfReach:
+        time.sleep(RETRY_S)  # Spark starts us again at once, and would do nothing else
+        raise
     return iter(())
 
 
-def _store(directory: str, disk_bytes: int, power_safe: bool) -> LmdbStore:
-    key = (directory, os.getpid())
+def serve(
+    address: NodeAddress, epoch: int, spare: bool, *, store: LmdbStore | None = None, on_driver: bool = False
+) -> None:
+    """Run turns until the node says goodbye; raises if the node is gone, falls silent or cannot be reached.
+
+    On the node's own machine the worker uses the store itself (`store`, if this process has it open), elsewhere it
+    reaches it through the node.
+    """
+    hello = Hello(os.getpid(), epoch, spare, on_driver)
+    if on_driver or address.is_here():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.connect(address.socket)
+            line = Line(sock)
+            line.send(hello)
+            _serve(line, store if store is not None else _store(address))
+    elif address.door is not None:
+        with contextlib.closing(connect(address.door, hello)) as far_line:
+            _serve(far_line, RemoteStore(far_line))
+    else:
+        raise NodeOutOfReach("this worker is not on its node's machine, and the node has remote_port='never'")
+
+
+def _store(address: NodeAddress) -> LmdbStore:
+    key = (address.store, os.getpid())
     if key not in _open_stores:
-        _open_stores[key] = LmdbStore(Path(directory), disk_bytes=disk_bytes, power_safe=power_safe)
+        _open_stores[key] = LmdbStore(Path(address.store), disk_bytes=address.disk_bytes, power_safe=address.power_safe)
     return _open_stores[key]
 
 
-def serve(address: str, store: Store, epoch: int, spare: bool) -> None:
-    """Run turns until the node says goodbye; raises if the node is gone or falls silent."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.connect(address)
-        line = Line(sock)
-        line.send(Hello(os.getpid(), epoch, spare))
-        while True:
-            match line.receive():
-                case Turn(term, parts):
-                    line.send(Done(run_turn(store, term, parts)))
-                case Heartbeat():
-                    pass
-                case Goodbye():
-                    return
-                case None:  # the pool starts another in our place
-                    raise ConnectionResetError("the node hung up or has been silent for too long")
+def _serve(line: Line | RemoteLine, store: Store) -> None:
+    while True:
+        match line.receive():
+            case Turn(term, parts):
+                line.send(Done(run_turn(store, term, parts)))
+            case Heartbeat():
+                pass
+            case Goodbye():
+                return
+            case None:  # the pool starts another in our place
+                raise ConnectionResetError("the node hung up or has been silent for too long")
 
 
 def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
@@ -82,7 +106,12 @@ def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
                 reports.append(_not_run(part, failure))
             else:
                 assignments.append(Assignment(instance, part.rows_max, part.condemn))
-    return reports + TurnRunner(store, term, chains, now_us, _schemas.setdefault(term, Schemas())).run(assignments)
+    if isinstance(store, RemoteStore):
+        store.companions = companions_of({instance: plan for instance, (plan, _) in chains.items()})
+    worker = (term, threading.get_ident())
+    schemas = _schemas.setdefault(worker, Schemas())
+    memory = _memories.setdefault(worker, StateMemory())
+    return reports + TurnRunner(store, term, chains, now_us, schemas, memory).run(assignments)
 
 
 def _not_run(part: Part, failure: HeadwaterError) -> TurnReport:

@@ -1,0 +1,174 @@
+"""Aggregates that no record of one size can hold: texts, decimals, and collections. One piece of bytes for each.
+
+They are worked on value by value, in Python: what they hold is Python's. No bytes at all stand for "no row yet".
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context
+from itertools import pairwise
+from typing import Any, Final
+
+from headwater.operators.packed_parts import Starts
+from headwater.operators.state import decode_value, encode_value
+from headwater.operators.vectors import GroupedRows
+
+EXACTLY: Final = Context(prec=100, rounding=ROUND_HALF_UP)  # decimals have up to 76 digits, and sums a few more
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class ObjectPart:
+    """Something to remember about a column as bytes."""
+
+    column: str
+
+    def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
+        """Return what is kept for each group once these rows are added."""
+        raise NotImplementedError
+
+    def combine(self, kept: Sequence[bytes]) -> bytes:
+        """Return what is kept for all these together, of which there are at least two."""
+        raise NotImplementedError
+
+    def value(self, kept: bytes) -> Any:
+        """Return the value that comes out."""
+        return decode_value(kept) if kept else None
+
+
+@dataclass(frozen=True)
+class ExtremeObject(ObjectPart):
+    """The smallest or largest value."""
+
+    largest: bool
+
+    def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
+        best = [self.value(one) for one in kept]
+        for group, value in zip(rows.groups.tolist(), rows.listed(self.column), strict=True):
+            if value is not None and self._is_better(value, best[group]):
+                best[group] = value
+        return [b"" if value is None else encode_value(value) for value in best]
+
+    def combine(self, kept: Sequence[bytes]) -> bytes:
+        values = [decode_value(one) for one in kept if one]
+        return encode_value(max(values) if self.largest else min(values)) if values else b""
+
+    def _is_better(self, value: Any, best: Any) -> bool:
+        return best is None or bool(value > best if self.largest else value < best)
+
+
+@dataclass(frozen=True)
+class EdgeObject(ObjectPart):
+    """The first or the last value to arrive, null or not, with its place in the order of arrivals."""
+
+    last: bool
+    ignore_nulls: bool
+
+    def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
+        found = list(kept)
+        listed = zip(rows.groups.tolist(), rows.listed(self.column), rows.arrivals.tolist(), strict=True)
+        for group, value, arrival in listed:
+            if (self.last or not found[group]) and not (self.ignore_nulls and value is None):
+                found[group] = encode_value([arrival, value])
+        return found
+
+    def combine(self, kept: Sequence[bytes]) -> bytes:
+        seen = [one for one in kept if one]
+        if not seen:
+            return b""
+        return (max if self.last else min)(seen, key=lambda one: decode_value(one)[0])
+
+    def value(self, kept: bytes) -> Any:
+        return decode_value(kept)[1] if kept else None
+
+
+@dataclass(frozen=True)
+class DecimalSum(ObjectPart):
+    """The exact sum of decimals."""
+
+    def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
+        sums = [self.value(one) for one in kept]
+        for group, value in zip(rows.groups.tolist(), rows.listed(self.column), strict=True):
+            if value is not None:
+                sums[group] = value if sums[group] is None else EXACTLY.add(sums[group], value)
+        return [b"" if total is None else encode_value(total) for total in sums]
+
+    def combine(self, kept: Sequence[bytes]) -> bytes:
+        total = None
+        for value in (decode_value(one) for one in kept if one):
+            total = value if total is None else EXACTLY.add(total, value)
+        return b"" if total is None else encode_value(total)
+
+
+@dataclass(frozen=True)
+class Collected(ObjectPart):
+    """All values but nulls, in order of arrival: a run of pieces, so that adding copies but does not decode."""
+
+    def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
+        values, arrivals = rows.listed(self.column), rows.arrivals.tolist()
+        made = list(kept)
+        for group, chosen in _rows_of_groups(rows):
+            pairs = [(arrivals[row], values[row]) for row in chosen if values[row] is not None]
+            if pairs:
+                piece = encode_value([[arrival for arrival, _ in pairs], [value for _, value in pairs]])
+                made[group] += _LENGTH.pack(len(piece)) + piece
+        return made
+
+    def combine(self, kept: Sequence[bytes]) -> bytes:
+        return b"".join(kept)
+
+    def value(self, kept: bytes) -> Any:
+        pairs = [pair for piece in _pieces(kept) for pair in zip(*decode_value(piece), strict=True)]
+        if any(before[0] > after[0] for before, after in pairwise(pairs)):
+            pairs.sort(key=lambda pair: pair[0])
+        return [value for _, value in pairs]
+
+
+def _pieces(kept: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(kept):
+        (length,) = _LENGTH.unpack_from(kept, at)
+        at += _LENGTH.size + length
+        yield kept[at - length : at]
+
+
+@dataclass(frozen=True)
+class Distinct(ObjectPart):
+    """The different values but null, in order of their first arrival."""
+
+    def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
+        values, arrivals = rows.listed(self.column), rows.arrivals.tolist()
+        made = list(kept)
+        for group, chosen in _rows_of_groups(rows):
+            found = [[arrivals[row], values[row]] for row in chosen if values[row] is not None]
+            made[group] = _distinct([*(decode_value(kept[group]) if kept[group] else ()), *found])
+        return made
+
+    def combine(self, kept: Sequence[bytes]) -> bytes:
+        pairs = [pair for one in kept if one for pair in decode_value(one)]
+        return _distinct(sorted(pairs, key=lambda pair: pair[0]))
+
+    def value(self, kept: bytes) -> Any:
+        return [value for _, value in decode_value(kept)] if kept else []
+
+
+def _distinct(pairs: Iterable[list[Any]]) -> bytes:
+    first: dict[bytes, list[Any]] = {}
+    for pair in pairs:
+        first.setdefault(encode_value(pair[1]), pair)  # bytes: all NaN are one, and lists can be told apart
+    return encode_value(list(first.values())) if first else b""
+
+
+def _rows_of_groups(rows: GroupedRows) -> Iterator[tuple[int, list[int]]]:
+    """Yield each group that has rows, and its rows as they came."""
+    order, starts = rows.in_groups
+    listed, bounds = order.tolist(), [*starts.tolist(), len(order)]
+    return ((group, listed[a:b]) for group, (a, b) in enumerate(pairwise(bounds)) if a < b)
+
+
+def combine_runs(part: ObjectPart, kept: Sequence[bytes], starts: Starts) -> list[bytes]:
+    """Return what is kept for each run taken together."""
+    bounds = [*starts.tolist(), len(kept)]
+    return [kept[a] if b - a == 1 else part.combine(kept[a:b]) for a, b in pairwise(bounds)]

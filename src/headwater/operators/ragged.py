@@ -1,0 +1,31 @@
+"""Many short stretches of one array, handled all at once: the rows of one key each, for a thousand keys."""
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+def starts_of(counts: Ints) -> Ints:
+    """Return where stretches of these lengths begin if they lie one behind the other."""
+    return np.cumsum(counts) - counts
+
+
+def places(starts: Ints, counts: Ints) -> Ints:
+    """Return the positions of all items of stretches that begin at `starts`, stretch by stretch."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - ends + counts, counts)
+
+
+def sums_of(values: Ints, counts: Ints) -> Ints:
+    """Return the sum of the values of each stretch."""
+    sums: Ints = np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
+    ends: Ints = np.cumsum(counts)
+    return sums[ends] - sums[ends - counts]  # type: ignore[no-any-return]
+
+
+def cut(joined: bytes, sizes: Ints) -> list[bytes]:
+    """Cut bytes into stretches of these sizes."""
+    ends = np.cumsum(sizes).tolist()
+    return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]

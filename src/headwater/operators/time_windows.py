@@ -1,0 +1,171 @@
+"""Windows of a fixed size over time, tumbling or sliding, by event time or by the clock.
+
+State is one cell per pane and key. A window fires when time reaches its end: its panes are found by a scan of what lies
+before that end, combined per key, and those that no later window needs are removed. With allowed lateness panes stay
+for that much longer, and a row that comes after its window fired makes the window of its key fire again.
+
+Where a pane outlives the firing of a window that it is part of, the state has to say how far windows have fired: one
+shared entry. Instances whose keys come together must therefore have come equally far, as they have if they were given
+the same watermark.
+"""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.model.entries import space_prefix
+from headwater.model.keys import KeyedRows
+from headwater.model.time import BEGINNING_OF_TIME
+from headwater.operators.base import Moment, Outputs
+from headwater.operators.cell_names import NO_CELLS, FoundCells, cells_between, ranks_of, remember_long_keys
+from headwater.operators.long_keys import forget_long
+from headwater.operators.pane_firing import PaneFiring, Touched
+from headwater.operators.panes import Instants, Panes, runs, within_reach
+from headwater.operators.state import OperatorState
+from headwater.operators.vectors import GroupedRows
+from headwater.operators.window_contents import PANES, Contents, Indices, arrivals
+from headwater.operators.window_firing import Firing
+from headwater.operators.window_output import ON_TIME, Fired, WindowOutput, together
+from headwater.operators.window_rows import Timely, WindowRows, earlier, time_reached
+from headwater.operators.window_specs import TimeWindow
+
+_FIRED: Final = "fired"  # up to which instant windows have fired
+_DENSE_MAX: Final = 16_384  # pairs of pane and key that are numbered by a table rather than by sorting
+
+
+class TimeWindowLogic:
+    """Runs windows of a fixed size."""
+
+    def __init__(self, key_columns: tuple[str, ...], window: TimeWindow, contents: Contents, firing: Firing) -> None:
+        """Prepare the arithmetic; nothing is remembered but what can be worked out again."""
+        self._time = window.time
+        self._panes = Panes(window.size_us, window.slide_us, window.offset_us)
+        self._contents = contents
+        self._lateness_us = firing.lateness_us
+        self._tracks = self._panes.overlap or firing.lateness_us > 0  # panes outlive the firing of a window
+        self._input = WindowRows(key_columns, window.time, contents)
+        self._output = WindowOutput(key_columns, window.time, contents, says_why=firing.says_why)
+        self._besides = PaneFiring(firing, self._panes, contents, self._output)
+
+    def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
+        """Add rows to their panes; fire windows early, or once more for rows that come late."""
+        state, fired_us = moment.state, self._fired_us(moment.state)
+        due = None
+        if self._time is not None and self._tracks and moment.watermark_us > fired_us:
+            due = self.advance(moment)[0]  # we were not told that the watermark has risen, or had no row to fire
+            fired_us = self._note_fired(moment.watermark_us, state)
+        closed_us = earlier(max(moment.watermark_us, fired_us), self._lateness_us)
+        timely, late = self._input.timely(batch, self._panes.last_end, closed_us, max(moment.now_us, fired_us))
+        if timely is None:
+            return due, late
+        settled = self._input.settled(timely.rows, state)
+        touched = self._add(timely._replace(rows=settled), moment)
+        reached_us = max(time_reached(self._time, moment), fired_us)
+        again = self._besides.fire_touched(touched, closed_us, reached_us, settled.schema, moment)
+        return together(due, again), late
+
+    def advance(self, moment: Moment) -> Outputs:
+        """Fire what has come to its end, and what is to fire early by now."""
+        schema = self._input.recalled(moment.state)
+        if schema is None:
+            return None, None
+        return together(self._fire_due(schema, moment), self._besides.fire_fresh(schema, moment)), None
+
+    def wake_us(self, moment: Moment) -> int | None:
+        """Return when the next window ends, or is to fire early, by the clock."""
+        state = moment.state
+        wanted = [] if (alarm_us := self._besides.alarm_us(state)) is None else [alarm_us]
+        if self._time is None and (first := state.first_us(PANES)) is not None:
+            wanted.append(self._panes.end_after(max(first, within_reach(self._fired_us(state)))))
+        return min(wanted, default=None)
+
+    def _fired_us(self, state: OperatorState) -> int:
+        """Return up to which instant all windows have fired, where panes are kept longer than that."""
+        kept = state.shared(_FIRED) if self._tracks else None
+        return BEGINNING_OF_TIME if kept is None else int.from_bytes(kept, "big", signed=True)
+
+    def _note_fired(self, reached_us: int, state: OperatorState) -> int:
+        state.share(_FIRED, reached_us.to_bytes(8, "big", signed=True))
+        return reached_us
+
+    def _add(self, timely: Timely, moment: Moment) -> Touched:
+        rows, state = timely.rows, moment.state
+        keys, suffixes = self._input.keyed(rows)
+        groups, panes, codes = self._grouped(timely, keys)
+        names, owners = _names(panes, codes, suffixes)
+        cells = state.read_many(names)
+        came = arrivals(rows.num_rows, self._contents.by_arrival, moment.now_us, state)
+        grouped = GroupedRows(rows, groups, len(names), came)
+        state.put_many(names, self._contents.add(cells, grouped, owners, state))
+        remember_long_keys(state, suffixes, keys.keys)
+        return Touched(keys.keys, suffixes, panes, codes, grouped)
+
+    def _grouped(self, timely: Timely, keys: KeyedRows) -> tuple[Indices, Instants, Indices]:
+        """Return the group of each row, and for each group its pane and the code of its key."""
+        count, slide = len(keys.keys), self._panes.slide
+        first, last = self._panes.pane_at(timely.first_us), self._panes.pane_at(timely.last_us)
+        if first == last:
+            return keys.codes.astype(np.intp), np.full(count, first), np.arange(count)
+        panes = self._panes.pane_of(timely.times)
+        if self._panes.cut or (last - first) // slide * count > _DENSE_MAX:
+            found, nth = np.unique(panes, return_inverse=True)
+            present, groups = np.unique(nth * count + keys.codes, return_inverse=True)
+            return groups, found[present // count], present % count
+        combined = (panes - first) // slide * count + keys.codes
+        present = np.flatnonzero(np.bincount(combined))
+        number = np.empty(int(present[-1]) + 1, dtype=np.intp)
+        number[present] = np.arange(len(present))
+        return number[combined], first + present // count * slide, present % count
+
+    def _fire_due(self, schema: pa.Schema, moment: Moment) -> pa.RecordBatch | None:
+        """Fire the windows that end by now, in order of their ends, and remove the panes that are done with."""
+        state, fired_us = moment.state, self._fired_us(moment.state)
+        reached_us = time_reached(self._time, moment)
+        last_us = self._panes.end_until(within_reach(reached_us))
+        due = cells_between(state, PANES, BEGINNING_OF_TIME, last_us) if last_us > fired_us else NO_CELLS
+        made = self._fire_panes(due, fired_us, reached_us, schema, state) if due.names else None
+        done_us = self._panes.done_before(within_reach(earlier(reached_us, self._lateness_us)))
+        if self._lateness_us:
+            due = cells_between(state, PANES, BEGINNING_OF_TIME, done_us)
+        self._remove(due.before(done_us), state)
+        if self._tracks and reached_us > fired_us:
+            self._note_fired(reached_us, state)
+        return made
+
+    def _fire_panes(
+        self, due: FoundCells, after_us: int, until_us: int, schema: pa.Schema, state: OperatorState
+    ) -> pa.RecordBatch | None:
+        """Fire the windows of these panes that end after one instant and until another."""
+        index, windows = self._panes.windows_of(due.times, after_us, until_us)
+        if not len(index):
+            return None
+        owners = due.owners
+        codes = ranks_of(owners)[index]
+        if self._panes.overlap:  # else they lie in that order
+            order = np.lexsort((codes, windows))
+            index, windows, codes = index[order], windows[order], codes[order]
+        starts = runs(windows, codes)
+        first_panes, windows = index[starts].tolist(), windows[starts]
+        finished = self._contents.finish(due.values, owners, index, starts, state)
+        self._besides.forget_fresh(windows.tolist(), [owners[pane] for pane in first_panes], state)
+        keys = [due.key(pane, state) for pane in first_panes]
+        fired = Fired(keys, windows, windows + self._panes.size, [ON_TIME] * len(keys))
+        return self._output.timed(fired, finished, schema)
+
+    def _remove(self, done: FoundCells, state: OperatorState) -> None:
+        if done.names:
+            self._contents.forget(done.values, done.owners, state)
+            state.delete_many(done.names)
+            forget_long(state, done.names, PANES)
+
+
+def _names(panes: Instants, codes: Indices, suffixes: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the name of each group's cell, and the suffix of its key."""
+    first = int(panes[0])
+    if len(panes) == len(suffixes) and first == int(panes[-1]):  # one pane, and every key once
+        prefix = space_prefix(PANES, first)
+        return [prefix + suffix for suffix in suffixes], suffixes
+    prefixes = {pane: space_prefix(PANES, pane) for pane in np.unique(panes).tolist()}
+    owners = [suffixes[code] for code in codes.tolist()]
+    return [prefixes[pane] + owner for pane, owner in zip(panes.tolist(), owners, strict=True)], owners

@@ -1,0 +1,54 @@
+"""Where a worker finds its node: the store and a socket on the node's own machine, a port of it elsewhere.
+
+A worker is at the node's own machine if the kernel was started at the same moment, processes have the same numbers (a
+container has its own, and LMDB knows its readers by them), and the store and the socket are there and open to it.
+"""
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_PROCESSES: Final = Path("/proc/self/ns/pid")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The node's port for workers elsewhere, and what they need to be let in."""
+
+    host: str
+    port: int
+    certificate: str = field(repr=False)
+    token: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """All that a worker needs to find its node and its store."""
+
+    machine: str
+    socket: str
+    store: str
+    disk_bytes: int
+    power_safe: bool
+    door: Door | None = None
+    door_only: bool = False  # also for workers on the node's own machine
+
+    def is_here(self) -> bool:
+        """Whether this process can use the store itself."""
+        return (
+            not self.door_only
+            and self.machine == this_machine()
+            and os.access(self.store, os.R_OK | os.W_OK | os.X_OK)
+            and os.access(self.socket, os.R_OK | os.W_OK)
+        )
+
+
+def this_machine() -> str:
+    """Return a name for this kernel since it was started, and for the space in which processes are numbered here."""
+    try:
+        return f"{_BOOT.read_text().strip()} {_PROCESSES.readlink()}"
+    except OSError:  # not Linux
+        return socket.gethostname()

@@ -1,0 +1,47 @@
+"""A standalone Spark cluster as the place of a node's workers, as far as it can be seen without starting Spark.
+
+Spark itself tries a master that does not answer for a minute, and says so in pages of log.
+"""
+
+import re
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.model.errors import ConfigError, EngineError
+
+REACH_S: Final = 5.0  # to connect; for each master that is named
+_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:,/\[\]]+)):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """On whose executors the tasks run, instead of on a Spark of our own."""
+
+    master: str
+    executor_mb: int
+    slots_wanted: int | None  # more are not asked for: others may want to use the cluster; None: all there are
+
+
+def masters_of(url: str) -> list[tuple[str, int]]:
+    """Return host and port of each master in a URL; a cluster that is made to last names several."""
+    scheme, _, places = url.partition("://")
+    found = [_HOST_AND_PORT.fullmatch(place) for place in places.split(",")]
+    if scheme != "spark" or not all(found):
+        raise ConfigError(f"{url!r} is not the master of a standalone Spark cluster; use spark://host:port")
+    return [(one[1] or one[2], int(one[3])) for one in found if one is not None]
+
+
+def reach_master(url: str) -> str:
+    """Return the address of this machine as the cluster sees it; raises EngineError if no master can be reached."""
+    reasons = []
+    for host, port in masters_of(url):
+        try:
+            with socket.create_connection((host, port), timeout=REACH_S) as connection:
+                return str(connection.getsockname()[0])
+        except OSError as failure:
+            reasons.append(failure.strerror or str(failure))
+    raise EngineError(
+        f"no Spark master can be reached at {url} ({'; '.join(dict.fromkeys(reasons))}); "
+        "start it, or give the URL that its log names"
+    )

@@ -1,0 +1,147 @@
+"""Where the node answers what a worker elsewhere asks of its store: one desk for each such worker.
+
+Reads are answered from snapshots that stay open until the worker closes them or is gone. A commit is checked and made
+in one transaction: what the worker read has to lie there still, value by value and walk by walk.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Final
+
+import lmdb
+
+from headwater.engine.store import Snapshot, Transaction
+from headwater.model.errors import StoreError, StoreFull
+from headwater.runtime.remote_wire import (
+    ANSWER_BYTES,
+    KEYS_MAX,
+    Answer,
+    Commit,
+    Committed,
+    Conflicted,
+    Fetch,
+    Look,
+    LookAway,
+    Page,
+    Reading,
+    Refused,
+    Values,
+    Walk,
+    Walked,
+    digest,
+    digest_all,
+)
+from headwater.runtime.store import LmdbStore
+from headwater.runtime.wire import BrokenFrame
+
+SNAPSHOTS_MAX: Final = 64  # open at a time for one worker; an operator that walks its state has two or three
+
+
+class Desk:
+    """One worker's open snapshots, and the answers from them."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        """Answer from this store."""
+        self._store = store
+        self._open: dict[int, tuple[AbstractContextManager[Snapshot], Snapshot]] = {}
+
+    def answer(self, question: Reading) -> Answer | None:
+        """Return the answer, or None if there is nothing to say; raises BrokenFrame if the question makes no sense."""
+        try:
+            match question:
+                case Look(number):
+                    self._look(number)
+                    return None
+                case LookAway(number):
+                    self._close(number)
+                    return None
+                case Fetch(number, keys):
+                    if len(keys) > KEYS_MAX:
+                        raise BrokenFrame(f"{len(keys)} keys in one question")
+                    return _fetch(self._snapshot(number), list(keys))
+                case Walk(number, prefix, start, bytes_max):
+                    return _walk(self._snapshot(number), prefix, start, min(bytes_max, ANSWER_BYTES))
+        except lmdb.Error as refusal:
+            return refused(self._store.explained(refusal))
+
+    def close(self) -> None:
+        """Close all snapshots: old readers hold pages."""
+        for number in list(self._open):
+            self._close(number)
+
+    def _look(self, number: int) -> None:
+        if number in self._open or len(self._open) >= SNAPSHOTS_MAX:
+            raise BrokenFrame(f"snapshot {number} is open already, or too many others are")
+        span = self._store.read()
+        self._open[number] = (span, span.__enter__())
+
+    def _close(self, number: int) -> None:
+        self._snapshot(number)
+        span, _ = self._open.pop(number)
+        span.__exit__(None, None, None)
+
+    def _snapshot(self, number: int) -> Snapshot:
+        if number not in self._open:
+            raise BrokenFrame(f"snapshot {number} is not open")
+        return self._open[number][1]
+
+
+def _fetch(snapshot: Snapshot, keys: list[bytes]) -> Values:
+    values: list[bytes | None] = []
+    size = 0
+    for key in keys:
+        value = snapshot.get(key)
+        values.append(value)
+        size += 8 if value is None else 8 + len(value)
+        if size >= ANSWER_BYTES:
+            break
+    return Values(values)
+
+
+def _walk(snapshot: Snapshot, prefix: bytes, start: bytes, bytes_max: int) -> Page:
+    entries: list[tuple[bytes, bytes]] = []
+    size = 0
+    for key, value in snapshot.scan(prefix, start):
+        if size >= bytes_max and entries:
+            return Page(entries, more=True)
+        entries.append((key, value))
+        size += len(key) + len(value)
+    return Page(entries, more=False)
+
+
+def commit(store: LmdbStore, wanted: Commit) -> Answer:
+    """Make the changes if what they rest on still holds; raises StoreError if the store cannot."""
+    with store.write() as txn:
+        return make(txn, wanted)
+
+
+def make(txn: Transaction, wanted: Commit) -> Answer:
+    """Make the changes within a transaction, or none of them."""
+    if not _holds(txn, wanted):
+        return Conflicted()
+    for key, value in wanted.writes:
+        if value is None:
+            txn.delete(key)
+        else:
+            txn.put(key, value)
+    return Committed()
+
+
+def _holds(txn: Transaction, wanted: Commit) -> bool:
+    for key, expected in wanted.reads:
+        value = txn.get(key)
+        if (None if value is None else digest(value)) != expected:
+            return False
+    return all(digest_all(_walked(txn, walk)) == walk.digest for walk in wanted.walks)
+
+
+def _walked(txn: Transaction, walk: Walked) -> Iterator[tuple[bytes, bytes]]:
+    for key, value in txn.scan(walk.prefix, walk.start):
+        if walk.last is not None and key > walk.last:
+            return
+        yield key, value
+
+
+def refused(reason: StoreError) -> Refused:
+    """Return a refusal as it travels."""
+    return Refused(isinstance(reason, StoreFull), str(reason))

@@ -1,0 +1,192 @@
+"""What a worker elsewhere and the node say about the store, on the connection on which turns are given.
+
+A worker on the node's own machine has the store open and needs none of this. Elsewhere it asks for what it touches:
+`Look` and `LookAway` open and close a snapshot and are not answered, so they travel with the next question; every other
+question is answered before the next one is asked. Messages are as long as rows are, so they are cut into frames, each
+behind its length, whose highest bit says that the message goes on. Bytes from the network never execute: all of it is
+typed, and what does not fit a type or a limit ends the connection.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from headwater.runtime.wire import FRAME_BYTES_MAX, BrokenFrame, Done, Goodbye, Heartbeat, Turn
+
+MESSAGE_BYTES_MAX: Final = 256 << 20  # a turn takes 16 MB; what comes of it is rarely ten times as much
+KNOCK_BYTES_MAX: Final = 4 << 10  # of a stranger's first message
+ANSWER_BYTES: Final = 1 << 20  # about; one value may be longer
+KEYS_MAX: Final = 4_096  # in one question
+_PIECE_BYTES: Final = 1 << 20
+_GOES_ON: Final = 1 << 31
+
+
+class Knock(msgspec.Struct, array_like=True, tag="knock", frozen=True):
+    """A worker begins: the hello of one that came over the network and has to show that it was sent for."""
+
+    token: bytes
+    pid: int
+    epoch: int
+    spare: bool
+
+
+class Look(msgspec.Struct, array_like=True, tag="look", frozen=True):
+    """Open a snapshot and call it by this number."""
+
+    snapshot: int
+
+
+class LookAway(msgspec.Struct, array_like=True, tag="away", frozen=True):
+    """Close a snapshot."""
+
+    snapshot: int
+
+
+class Fetch(msgspec.Struct, array_like=True, tag="fetch", frozen=True):
+    """Ask for the values of these keys; answered with those of the first few if all would be too much."""
+
+    snapshot: int
+    keys: Sequence[bytes]
+
+
+class Walk(msgspec.Struct, array_like=True, tag="walk", frozen=True):
+    """Ask for keys with this prefix and their values in order, from `start` on, about so many bytes of them."""
+
+    snapshot: int
+    prefix: bytes
+    start: bytes
+    bytes_max: int
+
+
+class Walked(msgspec.Struct, array_like=True, frozen=True):
+    """What a walk has seen: all keys of a prefix from `start` up to and with `last`, or to the end of the prefix."""
+
+    prefix: bytes
+    start: bytes
+    last: bytes | None
+    digest: bytes
+
+
+class Commit(msgspec.Struct, array_like=True, tag="commit", frozen=True):
+    """Make these changes if what was read still holds; a value of None is a key that was or shall be absent."""
+
+    reads: Sequence[tuple[bytes, bytes | None]]  # keys and the digests of their values
+    walks: Sequence[Walked]
+    writes: Sequence[tuple[bytes, bytes | None]]
+
+
+class Hold(msgspec.Struct, array_like=True, tag="hold", frozen=True):
+    """Hold back all others until we have committed, for a moment: optimism has failed several times in a row."""
+
+
+class Release(msgspec.Struct, array_like=True, tag="release", frozen=True):
+    """Hold back nobody any longer, there is nothing to commit."""
+
+
+class Values(msgspec.Struct, array_like=True, tag="values", frozen=True):
+    """The values of the keys asked for, or of the first of them."""
+
+    values: list[bytes | None]
+
+
+class Page(msgspec.Struct, array_like=True, tag="page", frozen=True):
+    """Keys and values in order; whether there are more."""
+
+    entries: list[tuple[bytes, bytes]]
+    more: bool
+
+
+class Held(msgspec.Struct, array_like=True, tag="held", frozen=True):
+    """Nobody else commits now."""
+
+
+class Released(msgspec.Struct, array_like=True, tag="released", frozen=True):
+    """Others may commit again."""
+
+
+class Committed(msgspec.Struct, array_like=True, tag="committed", frozen=True):
+    """The changes are made."""
+
+
+class Conflicted(msgspec.Struct, array_like=True, tag="conflicted", frozen=True):
+    """Something that was read has changed, so nothing was."""
+
+
+class Refused(msgspec.Struct, array_like=True, tag="refused", frozen=True):
+    """The store could not do it and changed nothing."""
+
+    full: bool  # for want of room
+    message: str
+
+
+Reading = Look | LookAway | Fetch | Walk
+Writing = Commit | Hold | Release
+FromRemote = Knock | Done | Reading | Writing
+Answer = Values | Page | Held | Released | Committed | Conflicted | Refused
+ToRemote = Turn | Heartbeat | Goodbye | Answer
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+from_remote: Final = msgspec.msgpack.Decoder(FromRemote)
+to_remote: Final = msgspec.msgpack.Decoder(ToRemote)
+
+
+def framed(message: FromRemote | ToRemote) -> bytes:
+    """Return the message as it travels."""
+    encoded = _ENCODER.encode(message)
+    if len(encoded) <= _PIECE_BYTES:
+        return len(encoded).to_bytes(4, "little") + encoded
+    if len(encoded) > MESSAGE_BYTES_MAX:
+        raise BrokenFrame(f"a message of {len(encoded) >> 20} MiB; at most {MESSAGE_BYTES_MAX >> 20} are allowed")
+    pieces = bytearray()
+    for start in range(0, len(encoded), _PIECE_BYTES):
+        piece = encoded[start : start + _PIECE_BYTES]
+        goes_on = _GOES_ON if start + _PIECE_BYTES < len(encoded) else 0
+        pieces += (len(piece) | goes_on).to_bytes(4, "little")
+        pieces += piece
+    return bytes(pieces)
+
+
+class Inbox:
+    """Puts what arrives together to messages, none longer than allowed."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Begin empty."""
+        self.bytes_max = bytes_max
+        self._arrived = bytearray()
+        self._message = bytearray()
+
+    def put(self, data: bytes) -> list[bytes]:
+        """Add what arrived and return the messages that are now whole."""
+        arrived, at = self._arrived, 0
+        arrived += data
+        whole = []
+        while len(arrived) - at >= 4:
+            header = int.from_bytes(arrived[at : at + 4], "little")
+            size = header & ~_GOES_ON
+            if size > FRAME_BYTES_MAX or len(self._message) + size > self.bytes_max:
+                raise BrokenFrame(f"a message of more than {len(self._message) + size} bytes was announced")
+            if len(arrived) - at - 4 < size:
+                break
+            self._message += arrived[at + 4 : at + 4 + size]
+            at += 4 + size
+            if not header & _GOES_ON:
+                whole.append(bytes(self._message))
+                self._message.clear()
+        del arrived[:at]
+        return whole
+
+
+def digest(value: bytes) -> bytes:
+    """Return what stands for a value when it is asked whether it still holds."""
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
+def digest_all(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return what stands for keys and values in order."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in (part for entry in entries for part in entry):
+        hashed.update(len(part).to_bytes(8, "little"))
+        hashed.update(part)
+    return hashed.digest()

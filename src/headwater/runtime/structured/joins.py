@@ -1,0 +1,85 @@
+"""Joins: of two streams as Spark's stream-stream joins, of a stream with a table as its stream-static join."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from headwater.operators.enriching import Enrich
+from headwater.operators.interval_join import IntervalJoin
+from headwater.operators.joining import StreamJoin
+from headwater.operators.window_join import WindowJoin
+from headwater.runtime.structured.columns import spark_form, table_in
+from headwater.runtime.structured.streams import EVENT_TIME, Site, Stream, computed
+from headwater.runtime.structured.windows import window_column
+
+_HOW: Final = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
+
+
+def joined(site: Site) -> Stream:
+    """Return the pairs of two streams: window, key, the other columns of the left, then those of the right."""
+    operator = site.operator
+    assert isinstance(operator, StreamJoin)
+    left = _side(site.inputs[0], operator, 0)
+    right = _side(site.inputs[1], operator, 1)
+    keys = [
+        (_place(site.inputs[0], 0, here), _place(site.inputs[1], 1, there))
+        for here, there in zip(operator.left_key, operator.right_key, strict=True)
+    ]
+    condition = _in_time(operator)
+    for here, there in keys:
+        condition &= sf.col(here) == sf.col(there)
+    both = left.join(right, condition, _HOW[operator.how])
+    columns = [sf.coalesce(sf.col(here), sf.col(there)) for here, there in keys]
+    if isinstance(operator, WindowJoin):
+        columns.insert(0, sf.coalesce(sf.col("time0"), sf.col("time1")))
+    columns += [sf.col(name) for name in _others(site.inputs[0], operator.left_key, 0)]
+    columns += [sf.col(name) for name in _others(site.inputs[1], operator.right_key, 1)]
+    return computed(both.select(*columns), site.schema, site.where)
+
+
+def _side(rows: Stream, operator: StreamJoin, source: int) -> DataFrame:
+    """Return the columns of one side under names of their own, with the window or the event time."""
+    timed = rows.with_event_time((operator.left_time, operator.right_time)[source])
+    time = window_column(operator.window) if isinstance(operator, WindowJoin) else sf.col(EVENT_TIME)
+    renamed = timed.toDF(*(f"side{source}_{at}" for at in range(len(rows.schema))), EVENT_TIME)
+    return renamed.select(time.alias(f"time{source}"), *(f"side{source}_{at}" for at in range(len(rows.schema))))
+
+
+def _place(rows: Stream, source: int, name: str) -> str:
+    return f"side{source}_{rows.schema.get_field_index(name)}"
+
+
+def _others(rows: Stream, key: Sequence[str], source: int) -> list[str]:
+    return [_place(rows, source, name) for name in rows.schema.names if name not in key]
+
+
+def _in_time(operator: StreamJoin) -> Column:
+    here, there = sf.col("time0"), sf.col("time1")
+    if isinstance(operator, WindowJoin):
+        return here == there
+    assert isinstance(operator, IntervalJoin)
+    return (there >= here + _interval(operator.lower_us)) & (there <= here + _interval(operator.upper_us))
+
+
+def _interval(duration_us: int) -> Column:
+    return sf.expr(f"INTERVAL '{duration_us}' MICROSECOND")
+
+
+def enriched(site: Site, now_us: int) -> Stream:
+    """Return every row with the columns that a table has for its key."""
+    operator, rows = site.operator, site.inputs[0]
+    assert isinstance(operator, Enrich)
+    table = operator.table.load(now_us)
+    names = [name for name in (operator.columns or table.column_names) if name not in operator.right_on]
+    kept = table.select([*operator.right_on, *names])
+    form = spark_form(kept.schema, f"the table of {site.where}")
+    static = site.session.createDataFrame(table_in(kept, form)).toDF(*(f"table{at}" for at in range(len(form))))
+    plain = rows.frame.toDF(*(f"row{at}" for at in range(len(rows.schema))))
+    condition = sf.lit(True)
+    for at, name in enumerate(operator.left_on):
+        condition &= sf.col(f"row{rows.schema.get_field_index(name)}") == sf.col(f"table{at}")
+    both = plain.join(sf.broadcast(static), condition, _HOW[operator.how])
+    looked_up = [f"table{len(operator.right_on) + at}" for at in range(len(names))]
+    return computed(both.select(*plain.columns, *looked_up), site.schema, site.where)

@@ -1,0 +1,176 @@
+"""Joins in plain Python, one row at a time, all pairs by brute force: what the real ones are held against."""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from headwater.model.entries import ALL_GROUPS
+from headwater.model.keys import encode_key, group_of
+from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
+from headwater.operators.joins import IntervalJoin, WindowJoin
+from tests.operators.timed_bench import Row, TimedBench
+
+EPOCH = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
+COLUMNS = (("k", "t", "x"), ("k", "t", "y"))
+
+Step = tuple[int, list[Row]] | int  # rows of an input, or a watermark
+
+
+def at(time_us: int) -> datetime:
+    """Return an instant."""
+    return EPOCH + timedelta(microseconds=time_us)
+
+
+def us(instant: datetime) -> int:
+    """Return the microseconds of an instant."""
+    return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def comparable(rows: Sequence[Row]) -> list[str]:
+    """Return rows in a form in which NaN is equal to itself."""
+    return [repr(sorted(row.items(), key=lambda item: item[0])) for row in rows]
+
+
+def is_same_key(one: Any, other: Any) -> bool:
+    """Whether two keys match: null matches nothing, NaN matches NaN."""
+    if one is None or other is None:
+        return False
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other):
+        return True
+    return bool(one == other)
+
+
+class Oracle:
+    """Either join, by brute force."""
+
+    def __init__(self, join: WindowJoin | IntervalJoin) -> None:
+        """Begin with nothing."""
+        self.join = join
+        self.watermark_us = BEGINNING_OF_TIME
+        self.waiting: list[list[tuple[Row, int, bool]]] = [[], []]  # row, window's start, has had a partner
+        self.out: list[Row] = []
+        self.late: list[list[Row]] = [[], []]
+
+    def run(self, steps: Sequence[Step]) -> None:
+        """Go through rows and watermarks."""
+        for step in steps:
+            if isinstance(step, int):
+                self.advance(step)
+            else:
+                for row in step[1]:
+                    self.take(row, step[0])
+
+    def take(self, row: Row, source: int) -> None:
+        """Pair one row with all that wait."""
+        starts = [] if row["t"] is None else [start for start in self.starts(us(row["t"])) if self.is_open(start)]
+        if not starts:
+            self.late[source].append(row)
+        for start in starts:
+            matched = False
+            for index, (other, other_start, _) in enumerate(self.waiting[1 - source]):
+                left, right = (row, other) if source == 0 else (other, row)
+                if is_same_key(left["k"], right["k"]) and self.belong(left, right, start, other_start):
+                    matched = True
+                    self.waiting[1 - source][index] = (other, other_start, True)
+                    self.out.append(self.joined(left, right, start))
+            self.waiting[source].append((row, start, matched))
+
+    def advance(self, watermark_us: int) -> None:
+        """Give up what has no partner any more."""
+        self.watermark_us = watermark_us
+        for source in (0, 1):
+            gone = [one for one in self.waiting[source] if self.is_over(us(one[0]["t"]), one[1], source)]
+            self.waiting[source] = [one for one in self.waiting[source] if one not in gone]
+            if self.join.is_outer(source):
+                sides = [(row, None, start) if source == 0 else (None, row, start) for row, start, had in gone if not had]
+                self.out += [self.joined(*one) for one in sides]
+
+    def starts(self, time_us: int) -> list[int]:
+        """The windows of a row; an interval join has none, and stands for it with 0."""
+        if isinstance(self.join, IntervalJoin):
+            return [0] if time_us >= self.watermark_us else []
+        window = self.join.window
+        last = time_us - (time_us - window.offset_us) % window.slide_us
+        count = -(-window.size_us // window.slide_us)
+        found = [last - nth * window.slide_us for nth in range(count - 1, -1, -1)]
+        return [start for start in found if start + window.size_us > time_us]
+
+    def is_open(self, start: int) -> bool:
+        """Whether a window takes rows."""
+        return isinstance(self.join, IntervalJoin) or start + self.join.window.size_us > self.watermark_us
+
+    def is_over(self, time_us: int, start: int, source: int) -> bool:
+        """Whether no partner can come."""
+        if isinstance(self.join, WindowJoin):
+            return not self.is_open(start)
+        return self.watermark_us > time_us + (self.join.upper_us if source == 0 else -self.join.lower_us)
+
+    def belong(self, left: Row, right: Row, start: int, other_start: int) -> bool:
+        """Whether two rows belong together in time."""
+        if isinstance(self.join, WindowJoin):
+            return start == other_start
+        return self.join.lower_us <= us(right["t"]) - us(left["t"]) <= self.join.upper_us
+
+    def joined(self, left: Row | None, right: Row | None, start: int) -> Row:
+        """Return the row that comes out."""
+        lead = {}
+        if isinstance(self.join, WindowJoin):
+            lead = {"window": {"start": at(start), "end": at(start + self.join.window.size_us)}}
+        key = left["k"] if left is not None else (right or {})["k"]
+        sides = (left or {}, right or {})
+        return {
+            **lead,
+            "k": key,
+            "t": sides[0].get("t"),
+            "x": sides[0].get("x"),
+            "t_right": sides[1].get("t"),
+            "y": sides[1].get("y"),
+        }
+
+
+def play(bench: TimedBench, steps: Sequence[Step]) -> None:
+    """Let a bench go through rows and watermarks."""
+    for step in steps:
+        if isinstance(step, int):
+            bench.watermark(step)
+        elif step[1]:
+            bench.rows(step[1], step[0])
+
+
+def recut(steps: Sequence[Step], size: int) -> list[Step]:
+    """Return the same rows in batches of at most this size."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, int):
+            found.append(step)
+        else:
+            found += [(step[0], step[1][start : start + size]) for start in range(0, len(step[1]), size)]
+    return found
+
+
+def play_in_two(operator: Any, before: Sequence[Step], after: Sequence[Step], at_group: int) -> list[Row]:
+    """Return what comes out if the keys are spread over two instances in the middle, and are merged for the end."""
+    low = TimedBench(operator)
+    play(low, before)
+    high = low.cut(range(at_group, ALL_GROUPS.stop))
+    low.groups = range(at_group)
+    for step in after:
+        if isinstance(step, int):
+            low.watermark(step)
+            high.watermark(step)
+            continue
+        key = operator.key_of(step[0])
+        for bench in (low, high):
+            mine = [row for row in step[1] if group_of(encode_key(_key(row, key))) in bench.groups]
+            if mine:
+                bench.rows(mine, step[0])
+    low.merge(high)
+    low.groups = ALL_GROUPS
+    low.watermark(END_OF_TIME)
+    return low.out["out"] + high.out["out"]
+
+
+def _key(row: Row, key: Sequence[str]) -> Any:
+    return tuple(row[name] for name in key) if len(key) > 1 else row[key[0]]
