@@ -10,6 +10,7 @@ import pyarrow.compute as _compute
 
 from headwater.connectors import read, to
 from headwater.connectors.models import model_file
+from headwater.connectors.tables import table
 from headwater.dataflow import functions
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
@@ -46,6 +47,7 @@ __all__ = [
     "read",
     "run",
     "source",
+    "table",
     "to",
 ]
 

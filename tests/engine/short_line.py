@@ -1,9 +1,13 @@
 """The shortest line there is: questions to a node's store answered in this process, all bytes as they would travel."""
 
+from collections.abc import Mapping, Sequence
+
 from headwater.model.errors import StoreError
+from headwater.model.ids import InstanceId
 from headwater.runtime.desk import Desk, commit, refused
 from headwater.runtime.remote_wire import (
     MESSAGE_BYTES_MAX,
+    Along,
     Answer,
     Commit,
     Hold,
@@ -13,13 +17,14 @@ from headwater.runtime.remote_wire import (
     LookAway,
     Reading,
     Release,
+    ToRemote,
     Writing,
     framed,
     from_remote,
     to_remote,
 )
 from headwater.runtime.store import LmdbStore
-from headwater.runtime.wire import Done, Goodbye, Heartbeat, Turn
+from headwater.runtime.wire import Done, Goodbye, Heartbeat, Part, Turn
 
 
 class ShortLine:
@@ -28,13 +33,24 @@ class ShortLine:
     def __init__(self, store: LmdbStore) -> None:
         """Answer from this store."""
         self.questions = 0
+        self.along: Mapping[bytes, bytes | None] = {}
         self._store = store
         self._desk = Desk(store)
         self._untold: list[Look | LookAway] = []
 
-    def tell(self, message: Look | LookAway) -> None:
-        """Keep a message until the next question."""
+    def bring_along(self, instances: Sequence[InstanceId], rows_max: int = 1_000) -> None:
+        """Do as the node does when it gives a turn: send the rows along."""
+        parts = [Part(instance.app, instance.number, 0, rows_max) for instance in instances]
+        [travelled] = Inbox(MESSAGE_BYTES_MAX).put(framed(self._desk.along(parts)))
+        along = to_remote.decode(travelled)
+        assert isinstance(along, Along)
+        self.along = dict(along.values)
+
+    def tell(self, message: Look | LookAway, *, now: bool = False) -> None:
+        """Keep a message until the next question, unless it is urgent."""
         self._untold.append(message)
+        if now:
+            self._send()
 
     def untell(self, message: Look) -> bool:
         """Take a message back."""
@@ -46,13 +62,15 @@ class ShortLine:
     def ask(self, question: Reading | Writing) -> Answer:
         """Answer, with every byte encoded, cut, put together and decoded."""
         self.questions += 1
-        untold, self._untold = self._untold, []
-        arrived = Inbox(MESSAGE_BYTES_MAX).put(b"".join(map(framed, (*untold, question))))
-        answers = [self._answer(encoded) for encoded in arrived]
-        [travelled] = Inbox(MESSAGE_BYTES_MAX).put(b"".join(framed(one) for one in answers if one is not None))
-        answer = to_remote.decode(travelled)
-        assert not isinstance(answer, Turn | Heartbeat | Goodbye)
+        [travelled] = Inbox(MESSAGE_BYTES_MAX).put(b"".join(map(framed, self._send(question))))
+        answer: ToRemote = to_remote.decode(travelled)
+        assert not isinstance(answer, Turn | Along | Heartbeat | Goodbye)
         return answer
+
+    def _send(self, *questions: Reading | Writing) -> list[Answer]:
+        untold, self._untold = self._untold, []
+        arrived = Inbox(MESSAGE_BYTES_MAX).put(b"".join(map(framed, (*untold, *questions))))
+        return [answer for encoded in arrived if (answer := self._answer(encoded)) is not None]
 
     def _answer(self, encoded: bytes) -> Answer | None:
         message = from_remote.decode(encoded)

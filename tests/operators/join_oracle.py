@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from headwater.model.entries import ALL_GROUPS
+import pyarrow as pa
+
+from headwater.model.entries import ALL_GROUPS, EVERY_GROUP, group_of_entry
 from headwater.model.keys import encode_key, group_of
-from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
+from headwater.model.time import BEGINNING_OF_TIME
 from headwater.operators.joins import IntervalJoin, WindowJoin
 from tests.operators.timed_bench import Row, TimedBench
 
 EPOCH = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
-COLUMNS = (("k", "t", "x"), ("k", "t", "y"))
-
 Step = tuple[int, list[Row]] | int  # rows of an input, or a watermark
 
 
@@ -84,8 +84,11 @@ class Oracle:
             gone = [one for one in self.waiting[source] if self.is_over(us(one[0]["t"]), one[1], source)]
             self.waiting[source] = [one for one in self.waiting[source] if one not in gone]
             if self.join.is_outer(source):
-                sides = [(row, None, start) if source == 0 else (None, row, start) for row, start, had in gone if not had]
-                self.out += [self.joined(*one) for one in sides]
+                alone = [(row, start) for row, start, had_partner in gone if not had_partner]
+                self.out += [
+                    self.joined(row if source == 0 else None, row if source == 1 else None, start)
+                    for row, start in alone
+                ]
 
     def starts(self, time_us: int) -> list[int]:
         """The windows of a row; an interval join has none, and stands for it with 0."""
@@ -130,13 +133,25 @@ class Oracle:
         }
 
 
-def play(bench: TimedBench, steps: Sequence[Step]) -> None:
+def batch_of(source: int, rows: Sequence[Row], key: pa.DataType | None = None) -> pa.RecordBatch:
+    """Return rows of one side."""
+    value = ("x", "y")[source]
+    schema = pa.schema([("k", key or pa.string()), ("t", pa.timestamp("us", "UTC")), (value, pa.int64())])
+    return pa.RecordBatch.from_pylist(list(rows), schema=schema)
+
+
+def schemas_of(key: pa.DataType | None = None) -> tuple[pa.Schema, pa.Schema]:
+    """Return the columns of both sides."""
+    return batch_of(0, [], key).schema, batch_of(1, [], key).schema
+
+
+def play(bench: TimedBench, steps: Sequence[Step], key: pa.DataType | None = None) -> None:
     """Let a bench go through rows and watermarks."""
     for step in steps:
         if isinstance(step, int):
             bench.watermark(step)
         elif step[1]:
-            bench.rows(step[1], step[0])
+            bench.rows(batch_of(*step, key), step[0])
 
 
 def recut(steps: Sequence[Step], size: int) -> list[Step]:
@@ -150,27 +165,27 @@ def recut(steps: Sequence[Step], size: int) -> list[Step]:
     return found
 
 
-def play_in_two(operator: Any, before: Sequence[Step], after: Sequence[Step], at_group: int) -> list[Row]:
-    """Return what comes out if the keys are spread over two instances in the middle, and are merged for the end."""
+def play_in_two(
+    operator: WindowJoin | IntervalJoin, before: Sequence[Step], after: Sequence[Step], at_group: int
+) -> list[Row]:
+    """Return what comes out if the keys are spread over two instances in the middle, and merged before the end."""
     low = TimedBench(operator)
     play(low, before)
     high = low.cut(range(at_group, ALL_GROUPS.stop))
     low.groups = range(at_group)
     for step in after:
-        if isinstance(step, int):
-            low.watermark(step)
-            high.watermark(step)
-            continue
-        key = operator.key_of(step[0])
         for bench in (low, high):
-            mine = [row for row in step[1] if group_of(encode_key(_key(row, key))) in bench.groups]
-            if mine:
-                bench.rows(mine, step[0])
+            if isinstance(step, int):
+                bench.watermark(step)
+            else:
+                play(bench, [(step[0], [row for row in step[1] if group_of(encode_key(row["k"])) in bench.groups])])
     low.merge(high)
     low.groups = ALL_GROUPS
-    low.watermark(END_OF_TIME)
+    low.end()
+    assert is_empty(low)
     return low.out["out"] + high.out["out"]
 
 
-def _key(row: Row, key: Sequence[str]) -> Any:
-    return tuple(row[name] for name in key) if len(key) > 1 else row[key[0]]
+def is_empty(bench: TimedBench) -> bool:
+    """Whether nothing is kept but what belongs to all keys."""
+    return all(group_of_entry(entry) == EVERY_GROUP for entry in bench.kept)

@@ -37,7 +37,7 @@ OTHERS: dict[pa.DataType, Any] = {
     pa.binary(): st.binary(max_size=3),
     pa.bool_(): st.booleans(),
     pa.date32(): st.dates(date(1, 1, 1), date(9999, 12, 31)),
-    pa.time64("us"): st.times(),
+    pa.time64("us"): st.times().map(lambda clock: clock.replace(fold=0)),
     pa.duration("us"): st.timedeltas(timedelta(-1000), timedelta(1000)),
     pa.timestamp("us", "UTC"): st.integers(-(10**15), 10**15).map(at),
     pa.timestamp("us"): st.integers(-(10**15), 10**15).map(lambda us: at(us).replace(tzinfo=None)),
@@ -67,12 +67,8 @@ def computed(kind: pa.DataType, batches: Sequence[Values], *aggregates: Aggregat
         bench = TimedBench(operator)
         for values in batches:
             bench.rows(_rows(kind, values))
-        [whole] = [one for one in bench.end() if one["window"]["start"] == at(0)] or [None]
-        schema = operator.output_schema([_rows(kind, [None]).schema])
-        assert schema is not None
-        assert whole is not None
-        made.append(whole)
-    assert set(made[0]) == set(made[1])
+        made += [one for one in bench.end() if one["window"]["start"] == at(0)]
+    assert len(made) == 2
     return {aggregate.name: (made[0][aggregate.name], made[1][aggregate.name]) for aggregate in aggregates}
 
 
@@ -316,7 +312,7 @@ def test_variance_does_not_lose_what_is_small_beside_what_is_large() -> None:
 def test_collected_values_may_be_of_any_shape() -> None:
     """Lists, structs, and what is inside them."""
     kind = pa.struct([("xs", pa.list_(pa.int64())), ("name", pa.string())])
-    values = [{"xs": [1, 2], "name": "a"}, None, {"xs": [], "name": None}, {"xs": [1, 2], "name": "a"}]
+    values: Values = [{"xs": [1, 2], "name": "a"}, None, {"xs": [], "name": None}, {"xs": [1, 2], "name": "a"}]
     made = computed(kind, [values], Aggregate("collect_list", "v", "all"), Aggregate("collect_set", "v", "different"))
     assert made["all"] == ([values[0], values[2], values[3]],) * 2
     assert made["different"] == ([values[0], values[2]],) * 2

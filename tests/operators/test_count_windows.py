@@ -49,7 +49,7 @@ def collecting(window: CountWindow) -> WindowOperator:
 
 
 @given(WINDOWS, stories())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_story_ends_as_plain_python_says(window: CountWindow, story: list[Step]) -> None:
     """In the order in which windows are completed; incomplete ones never come out."""
     for operator in (counting(window), collecting(window)):

@@ -42,7 +42,7 @@ def spans(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
 
 
 @given(GAPS, FIRINGS, stories())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_story_ends_as_plain_python_says(gap_us: int, firing: Any, story: list[Step]) -> None:
     """Out of order, late, joining what was apart; with allowed lateness and early firing."""
     oracle = Sessions(gap_us, firing.get("lateness_us", 0), firing.get("early_rows"))
@@ -55,7 +55,7 @@ def test_any_story_ends_as_plain_python_says(gap_us: int, firing: Any, story: li
 
 
 @given(GAPS, FIRINGS, stories(), st.integers(0, 9), st.integers(0, 9), st.integers(0, 1023))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_keys_may_part_and_meet_again(
     gap_us: int, firing: Any, story: list[Step], cut: int, stay: int, low: int
 ) -> None:

@@ -213,8 +213,8 @@ class Sessions:
     def tell(self, step: Step) -> None:
         """Let one thing happen."""
         if isinstance(step, Came):
-            for one in step.rows:
-                self._come(one)
+            for came in step.rows:
+                self._come(came)
             self._fire_touched()
             return
         self.reached_us = step.to_us

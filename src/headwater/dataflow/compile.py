@@ -20,6 +20,7 @@ from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
 from headwater.operators.functions import WrongResult
+from headwater.operators.joining import StreamJoin
 from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Routing, Union
 from headwater.operators.watermarks import WithWatermark
@@ -35,6 +36,7 @@ def compile_flow(flow: Flow, *, chaining: bool = True) -> Graph:
     schemas = _schemas(ordered)
     _check_types(ordered, schemas)
     _check_watermarks(ordered)
+    ordered = tuple(_told_columns(declared, schemas) for declared in ordered)
     ways = _ways(ordered)
     groups = _chains(ordered, ways, chaining)
     return _lay_out(flow.name, ordered, schemas, groups, ways)
@@ -160,6 +162,14 @@ def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:
         elif is_source(part):
             schemas[declared.name] = part.schema
     return schemas
+
+
+def _told_columns(declared: Declaration, schemas: Mapping[str, pa.Schema | None]) -> Declaration:
+    """Tell a join the columns of both sides: it may have rows of one before the first of the other comes."""
+    if not isinstance(declared.part, StreamJoin):
+        return declared
+    left, right = (_schema_of(given, schemas) for given in declared.inputs)
+    return replace(declared, part=replace(declared.part, schemas=(left, right)))
 
 
 def _port_name(operator: str, port: str) -> str:

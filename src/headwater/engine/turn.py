@@ -299,7 +299,7 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
     stamps: list[tuple[Stamp, ...]] = []
     first: dict[int, KnownSchema] = {}
     stretch: Stretch | None = None
-    for sequence, encoded in _waiting_entries(snapshot, instance, record, rows_max):
+    for sequence, encoded in waiting_entries(snapshot, instance, record, rows_max):
         entry = decode_entry(encoded)
         if entry.rows and taken.rows >= rows_max:
             break
@@ -336,7 +336,7 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
     return taken
 
 
-def _waiting_entries(
+def waiting_entries(
     snapshot: Snapshot, instance: InstanceId, record: QueueRecord, rows_max: int
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the entries of a queue from its head on. Where none was shed they have no gaps, and need no cursor.

@@ -152,11 +152,11 @@ class AggregateContents:
 
     def fit(self, schema: pa.Schema) -> None:
         """Find the layout of cells over these columns."""
-        if self._layout is None or not schema.equals(self._layout.schema):
+        if self._layout is None or (schema is not self._layout.schema and not schema.equals(self._layout.schema)):
             self._layout = Layout(self._aggregates, schema)
 
     def add(
-        self, cells: Sequence[bytes | None], rows: GroupedRows, owners: Sequence[bytes], state: OperatorState
+        self, cells: Sequence[bytes | None], rows: GroupedRows, names: Sequence[bytes], state: OperatorState
     ) -> list[bytes]:
         """Return the cells with the rows added."""
         layout, records, objects = self._decoded(cells, state)
@@ -173,14 +173,14 @@ class AggregateContents:
         return layout.encode(*layout.combine(records, objects, starts))
 
     def finish(
-        self, cells: Cells, owners: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
+        self, cells: Cells, names: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
     ) -> Finished:
         """Return one row for each run."""
         layout, records, objects = self._decoded(cells, state)
         picked: Objects = [[kept[at] for at in index.tolist()] for kept in objects]
         return Finished(layout.columns(*layout.combine(records[index], picked, starts)))
 
-    def forget(self, cells: Cells, owners: Sequence[bytes], state: OperatorState) -> None:
+    def forget(self, cells: Cells, names: Sequence[bytes], state: OperatorState) -> None:
         """Cells refer to nothing."""
 
     def _decoded(self, cells: Sequence[bytes | None], state: OperatorState) -> tuple[Layout, Records, Objects]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.operators import sketches
 from headwater.operators.functions import WrongResult
@@ -137,7 +138,7 @@ def _variance(aggregate: Aggregate, column: str, kind: pa.DataType) -> Result | 
 
     def spread(found: Found) -> pa.Array:
         variance = _ratio(found.numbers(moments, 2), found.numbers(moments, 0) - less)
-        return pa.compute.sqrt(variance) if aggregate.function.startswith("stddev") else variance
+        return pc.sqrt(variance) if aggregate.function.startswith("stddev") else variance
 
     return Result((moments,), pa.float64(), spread)
 
@@ -187,23 +188,21 @@ def _percentile(aggregate: Aggregate, column: str, kind: pa.DataType) -> Result 
     if (inside is None and not pa.types.is_decimal(kind)) or pa.types.is_boolean(kind):
         return None
     sketch = sketches.QuantileSketch(column, int(aggregate.option.get("accuracy", sketches.ACCURACY)))
-    ranks = list(wanted) if isinstance(wanted, tuple) else [wanted]
 
-    def quantiles(found: Found) -> pa.Array:
+    def one_each(found: Found) -> pa.Array:
         filled = found.values(sketch)
-        each = [None if one is None else one.get_quantiles(ranks, True) for one in filled]
-        flat = pa.array([x for one in each if one is not None for x in one], pa.float64())
-        values = from_floats(flat, kind)
-        if isinstance(wanted, tuple):
-            return _lists_of([None if one is None else len(ranks) for one in each], values, made)
-        places = accumulate((one is not None for one in each), initial=-1)
-        at = [None if one is None else place for one, place in zip(each, list(places)[1:], strict=True)]
-        return values.take(pa.array(at, pa.int64()))
+        values = [None if one is None else one.get_quantile(wanted, True) for one in filled]
+        return _from_floats(pa.array(values, pa.float64()), kind)
 
-    return Result((sketch,), made, quantiles)
+    def many_each(found: Found) -> pa.Array:
+        lists = [None if one is None else one.get_quantiles(list(wanted), True) for one in found.values(sketch)]
+        flat = pa.array(list(chain.from_iterable(filter(None, lists))), pa.float64())
+        return _lists_of([None if one is None else len(one) for one in lists], _from_floats(flat, kind), made)
+
+    return Result((sketch,), made, many_each if isinstance(wanted, tuple) else one_each)
 
 
-def from_floats(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _from_floats(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return doubles that stand for values of a type as that type."""
     inside = numbers_inside(kind)
     if inside is None:

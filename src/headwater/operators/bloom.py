@@ -6,7 +6,7 @@ the filters of its values' groups. With a horizon there is such a set of filters
 length; a value is held against its own stretch and the two beside it, and goes into its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from hashlib import blake2b
 from math import ceil, sqrt
 from typing import Any, Final
@@ -67,28 +67,29 @@ class BloomLogic:
     def _first_seen(self, batch: pa.RecordBatch, times: Ints, state: OperatorState) -> list[int]:
         """Return the rows whose values are new, in order."""
         keyed = keyed_rows(batch, self._columns)
-        hashed = [self._hashed(key) for key in keyed.keys]
-        length = self._within_us
-        stretches = times // length if length else times * 0
-        _, first = np.unique(np.stack((stretches, keyed.codes)), axis=1, return_index=True)
+        stretches, which = np.unique(times // self._within_us if self._within_us else times * 0, return_inverse=True)
+        _, first = np.unique(which * len(keyed.keys) + keyed.codes, return_index=True)
+        rows = np.sort(first)
+        hashed = [self._hashed(keyed.keys[code]) for code in keyed.codes[rows].tolist()]
         filters = _Filters(state, self._share, self._error)
-        beside = (0, -1, 1) if length else (0,)
-        filters.read(
-            [
-                (int(stretches[row] + step) * (length or 0), hashed[keyed.codes[row]][0])
-                for row in first.tolist()
-                for step in beside
-            ]
-        )
+        starts = [self._starts(stretch) for stretch in stretches.tolist()]
+        looked_at = [
+            [filters.name(start, group) for start in starts[stretch]]
+            for stretch, (group, _) in zip(which[rows].tolist(), hashed, strict=True)
+        ]
+        filters.read({name for names in looked_at for name in names})
         passed = []
-        for row in sorted(first.tolist()):
-            group, value = hashed[keyed.codes[row]]
-            at = int(stretches[row])
-            if not any(filters.has((at + step) * (length or 0), group, value) for step in beside):
-                filters.add(at * (length or 0), group, value)
+        for row, names, (_, value) in zip(rows.tolist(), looked_at, hashed, strict=True):
+            if not any(filters.has(name, value) for name in names):
+                filters.add(names[0], value)
                 passed.append(row)
         filters.write()
         return passed
+
+    def _starts(self, stretch: int) -> list[int]:
+        """Return where the stretches begin that a value is held against, its own first."""
+        length = self._within_us
+        return [0] if not length else [stretch * length, (stretch - 1) * length, (stretch + 1) * length]
 
     def _hashed(self, key: Any) -> tuple[bytes, int]:
         """Return the group of a value and its hash, the same on every machine."""
@@ -112,23 +113,30 @@ class _Filters:
 
     def __init__(self, state: OperatorState, share: int, error: float) -> None:
         self._state, self._share, self._error = state, share, error
+        self._prefixes: dict[int, bytes] = {}
         self._open: dict[bytes, Bloom | None] = {}
         self._changed: dict[bytes, Bloom] = {}
 
-    def read(self, wanted: Sequence[tuple[int, bytes]]) -> None:
+    def name(self, time_us: int, group: bytes) -> bytes:
+        """Return the name of the filter for a stretch of time and a group."""
+        prefix = self._prefixes.get(time_us)
+        if prefix is None:
+            prefix = self._prefixes[time_us] = space_prefix(FILTERS, time_us)
+        return prefix + group
+
+    def read(self, names: Set[bytes]) -> None:
         """Read filters, those that are there."""
-        names = list(dict.fromkeys(_name(time_us, group) for time_us, group in wanted))
-        for name, value in zip(names, self._state.read_many(names), strict=True):
+        listed = list(names)
+        for name, value in zip(listed, self._state.read_many(listed), strict=True):
             self._open[name] = None if value is None else Bloom.load_bytes(value, _as_it_is)
 
-    def has(self, time_us: int, group: bytes, digest: int) -> bool:
+    def has(self, name: bytes, digest: int) -> bool:
         """Whether a filter knows a value."""
-        found = self._open[_name(time_us, group)]
+        found = self._open[name]
         return found is not None and digest in found
 
-    def add(self, time_us: int, group: bytes, digest: int) -> None:
+    def add(self, name: bytes, digest: int) -> None:
         """Let a filter know a value."""
-        name = _name(time_us, group)
         found = self._open[name]
         if found is None:
             found = self._open[name] = Bloom(self._share, self._error, _as_it_is)
@@ -139,7 +147,3 @@ class _Filters:
         """Keep the filters that have changed."""
         for name, changed in self._changed.items():
             self._state.put(name, changed.save_bytes())
-
-
-def _name(time_us: int, group: bytes) -> bytes:
-    return space_prefix(FILTERS, time_us) + group

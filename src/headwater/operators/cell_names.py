@@ -10,13 +10,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headwater.model.entries import ALL_GROUPS, space_prefix
+from headwater.model.entries import Suffixes, space_prefix
 from headwater.model.keys import decode_key
 from headwater.operators.long_keys import SUFFIX_AT, key_of_entry, remember_long
 from headwater.operators.panes import Instants
 from headwater.operators.state import OperatorState
 
-_LONG_BYTES: Final = 35  # of a suffix with the hash of a key: group, mark, 32 bytes
+_LONG_BYTES: Final = 35  # of a suffix with the hash of a key, at least: group, mark, 32 bytes
+_NAMES_MAX: Final = 100_000  # remembered for one time,
+_TIMES_MAX: Final = 4  # and for so many
 _TIME: Final = slice(1, SUFFIX_AT)
 _EPOCH: Final = 1 << 63  # names count time from before all times
 
@@ -43,10 +45,6 @@ class FoundCells(NamedTuple):
         count = bisect_left(self.names, instant_us, key=_time_of)
         return FoundCells(self.names[:count], self.values[:count])
 
-    def key(self, nth: int, state: OperatorState) -> Any:
-        """Return the key of a cell."""
-        return decode_key(key_of_entry(state, self.names[nth]))
-
 
 NO_CELLS: Final = FoundCells([], [])
 
@@ -57,13 +55,14 @@ def _time_of(name: bytes) -> int:
 
 def cells_between(state: OperatorState, space: int, from_us: int, before_us: int) -> FoundCells:
     """Return the cells of a space from one instant up to another: `state.held`, for ten thousands at a time."""
-    found = state._merged(space_prefix(space, from_us), space_prefix(space, before_us))
-    if state.groups == ALL_GROUPS:
-        pairs = list(found)
-    else:
-        low, high = (group.to_bytes(2, "big") for group in (state.groups.start, state.groups.stop))
-        pairs = [pair for pair in found if low <= pair[0][SUFFIX_AT : SUFFIX_AT + 2] < high]
-    return FoundCells([name for name, _ in pairs], [value for _, value in pairs])
+    low, high = (group.to_bytes(2, "big") for group in (state.groups.start, state.groups.stop))
+    names: list[bytes] = []
+    values: list[bytes] = []
+    for name, value in state._merged(space_prefix(space, from_us), space_prefix(space, before_us)):
+        if low <= name[SUFFIX_AT : SUFFIX_AT + 2] < high:
+            names.append(name)
+            values.append(value)
+    return FoundCells(names, values)
 
 
 def cell_name(space: int, time_us: int, suffix: bytes) -> bytes:
@@ -82,7 +81,49 @@ def ranks_of(suffixes: Sequence[bytes]) -> npt.NDArray[np.intp]:
     return np.fromiter(map(place.__getitem__, suffixes), np.intp, len(suffixes))
 
 
-def remember_long_keys(state: OperatorState, suffixes: Sequence[bytes], keys: Sequence[Any]) -> None:
-    """Keep the keys that their suffixes do not give back."""
-    if max(map(len, suffixes)) >= _LONG_BYTES:
-        remember_long(state, [cell_name(0, 0, suffix) for suffix in suffixes], keys)
+class CellNames:
+    """The names of keys' cells in a space, and their keys, remembered: the same ones come over and over."""
+
+    def __init__(self, space: int) -> None:
+        """Know none."""
+        self._space = space
+        self._suffixes = Suffixes()
+        self._known: dict[int, dict[Any, bytes]] = {}
+        self._keys: dict[bytes, Any] = {}  # by suffix
+        self._long = False  # whether any key is too long for a name
+
+    def of(self, time_us: int, keys: list[Any], state: OperatorState) -> list[bytes]:
+        """Return the names of the cells of keys at a time, to be put: a key that they do not give back is kept."""
+        known = self._known.get(time_us)
+        if known is None or len(known) > _NAMES_MAX:
+            known = self._begin(time_us)
+        try:
+            names = [known[key] for key in keys]
+        except KeyError:
+            names = self._learn(time_us, keys, known)
+        if self._long:
+            remember_long(state, names, keys)
+        return names
+
+    def keys_of(self, names: Sequence[bytes], state: OperatorState) -> list[Any]:
+        """Return the keys of cells by their names."""
+        if len(self._keys) > _NAMES_MAX:
+            self._keys.clear()
+        known = self._keys
+        for name in names:
+            if (suffix := name[SUFFIX_AT:]) not in known:
+                known[suffix] = decode_key(key_of_entry(state, name))
+        return [known[name[SUFFIX_AT:]] for name in names]
+
+    def _begin(self, time_us: int) -> dict[Any, bytes]:
+        while len(self._known) >= _TIMES_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[time_us] = {}
+        return self._known[time_us]
+
+    def _learn(self, time_us: int, keys: list[Any], known: dict[Any, bytes]) -> list[bytes]:
+        prefix, suffixes = space_prefix(self._space, time_us), self._suffixes.of(keys)
+        self._long = self._long or max(map(len, suffixes)) >= _LONG_BYTES
+        names = [prefix + suffix for suffix in suffixes]
+        known.update(zip(keys, names, strict=True))
+        return names

@@ -8,16 +8,15 @@ are one entry with the number of rows so far, so a batch reads and writes one en
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.model.entries import space_prefix
 from headwater.model.keys import Codes
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import Moment, Outputs
-from headwater.operators.cell_names import remember_long_keys, suffix_of
+from headwater.operators.cell_names import CellNames
 from headwater.operators.long_keys import forget_long
 from headwater.operators.panes import Instants, Panes, runs
 from headwater.operators.state import OperatorState
@@ -29,7 +28,6 @@ from headwater.operators.window_specs import CountWindow
 
 _SEEN: Final = struct.Struct("<q")
 _PANE: Final = struct.Struct("<qI")
-_ALL_KEYS: Final = space_prefix(COUNTED, 0)
 
 
 class Counted(NamedTuple):
@@ -66,32 +64,33 @@ class CountWindowLogic:
         """A window ends at every multiple of the slide."""
         self._panes = Panes(window.size, window.slide, -window.size % window.slide)
         self._contents = contents
+        self._names = CellNames(COUNTED)
         self._input = WindowRows(key_columns, None, contents)
         self._output = WindowOutput(key_columns, None, contents, says_why=False)
 
     def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
         """Count rows, and fire the windows that they complete, in the order in which they do."""
         state = moment.state
-        rows = self._input.settled(batch, state)
-        keys, suffixes = self._input.keyed(rows)
-        names = [_ALL_KEYS + suffix for suffix in suffixes]
+        rows, schema = self._input.settled(batch, state)
+        keys = self._input.keyed(rows)
+        names = self._names.of(0, keys.keys, state)
         counted = [decode_counted(entry) for entry in state.read_many(names)]
         numbers = _numbered(keys.codes, np.array([one.seen for one in counted]))
         groups, codes, panes = _grouped(keys.codes, self._panes.pane_of(numbers))
-        owners = [suffixes[code] for code in codes]
         cells = [counted[code].cells.get(pane) for code, pane in zip(codes, panes, strict=True)]
         came = arrivals(rows.num_rows, self._contents.by_arrival, moment.now_us, state)
-        added = self._contents.add(cells, GroupedRows(rows, groups, len(codes), came), owners, state)
+        added = self._contents.add(
+            cells, GroupedRows(rows, groups, len(codes), came), [names[code] for code in codes], state
+        )
         for code, pane, cell in zip(codes, panes, added, strict=True):
             counted[code].cells[pane] = cell
         completing = np.flatnonzero((numbers + 1) % self._panes.slide == 0)
         windows = (numbers[completing] + 1 - self._panes.size).tolist()
         whose = keys.codes[completing].tolist()
-        made = self._fired(windows, whose, counted, suffixes, [keys.keys[code] for code in whose], rows.schema, state)
+        made = self._fired(windows, whose, counted, names, keys.keys, schema, state)
         sizes = np.bincount(keys.codes, minlength=len(names)).tolist()
-        remember_long_keys(state, suffixes, keys.keys)
-        for name, one, size, suffix in zip(names, counted, sizes, suffixes, strict=True):
-            self._keep(name, one, size, suffix, state)
+        for name, one, size in zip(names, counted, sizes, strict=True):
+            self._keep(name, one, size, state)
         return made, None
 
     def advance(self, moment: Moment) -> Outputs:
@@ -99,8 +98,8 @@ class CountWindowLogic:
         state = moment.state
         if moment.watermark_us == END_OF_TIME:
             held = list(state.held(COUNTED))
-            cells = [(cell, suffix_of(one.entry)) for one in held for cell in decode_counted(one.value).cells.values()]
-            self._contents.forget([cell for cell, _ in cells], [suffix for _, suffix in cells], state)
+            cells = [(cell, one.entry) for one in held for cell in decode_counted(one.value).cells.values()]
+            self._contents.forget([cell for cell, _ in cells], [name for _, name in cells], state)
             names = [one.entry for one in held]
             state.delete_many(names)
             forget_long(state, names, COUNTED)
@@ -115,31 +114,31 @@ class CountWindowLogic:
         windows: list[int],
         whose: list[int],
         counted: list[Counted],
-        suffixes: list[bytes],
-        keys: list[object],
+        names: list[bytes],
+        keys: list[Any],
         schema: pa.Schema,
         state: OperatorState,
     ) -> pa.RecordBatch | None:
         if not windows:
             return None
-        cells, owners, nth = [], [], []
+        cells, named, nth = [], [], []
         for number, (window, code) in enumerate(zip(windows, whose, strict=True)):
             for pane, cell in counted[code].cells.items():
                 if window <= pane < window + self._panes.size:
                     cells.append(cell)
-                    owners.append(suffixes[code])
+                    named.append(names[code])
                     nth.append(number)
-        finished = self._contents.finish(cells, owners, np.arange(len(cells)), runs(np.array(nth)), state)
-        return self._output.counted(keys, finished, schema)
+        finished = self._contents.finish(cells, named, np.arange(len(cells)), runs(np.array(nth)), state)
+        return self._output.counted([keys[code] for code in whose], finished, schema)
 
-    def _keep(self, name: bytes, counted: Counted, added: int, suffix: bytes, state: OperatorState) -> None:
+    def _keep(self, name: bytes, counted: Counted, added: int, state: OperatorState) -> None:
         """Write the entry of a key without the panes that no later window needs; a key with none left begins anew."""
         seen = counted.seen + added
         done_before = self._panes.done_before(seen)
         left = {pane: cell for pane, cell in counted.cells.items() if pane >= done_before}
         if len(left) < len(counted.cells):
             done = [cell for pane, cell in counted.cells.items() if pane < done_before]
-            self._contents.forget(done, [suffix] * len(done), state)
+            self._contents.forget(done, [name] * len(done), state)
         if left:
             state.put(name, encode_counted(Counted(seen, left)))
         else:

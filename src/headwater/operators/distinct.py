@@ -139,7 +139,7 @@ class Distinct(TimedOperator):
 
 def refuse_horizon_without_time(kind: str, time: str | None, within_us: int | None) -> None:
     """Raise if there is a horizon and nothing to measure it by."""
-    if within_us is not None and (time is None or within_us < 0):
+    if within_us is not None and (time is None or within_us <= 0):
         raise FlowError(f"{kind} needs the column of event time to forget after some time, and a time that is positive")
 
 

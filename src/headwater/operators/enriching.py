@@ -103,10 +103,11 @@ class EnrichLogic:
         elif refresh_us is not None and now_us - self._asked_us >= refresh_us:
             self._asked_us = now_us
             table = config.table.refresh(now_us)
-            try:
-                self._table = self._table if table is None else _Indexed(table, config)
-            except WrongResult as misfit:
-                log.warning("a table was not refreshed, the rows in use stay: %s", misfit)
+            if table is not None and table is not self._table.source:
+                try:
+                    self._table = _Indexed(table, config)
+                except WrongResult as misfit:
+                    log.warning("a table was not refreshed, the rows in use stay: %s", misfit)
         return self._table
 
 
@@ -120,6 +121,7 @@ class _Indexed:
         for name in (*config.right_on, *chosen):
             if name not in table.column_names:
                 raise WrongResult(f"the table lacks column {name!r}; it has only: {', '.join(table.column_names)}")
+        self.source = table
         batch = table_to_batch(table)
         lonely = lacks_key(batch, config.right_on)
         if lonely is not None:

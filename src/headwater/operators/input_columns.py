@@ -14,7 +14,7 @@ import pyarrow as pa
 from headwater.model.batch import schema_id
 from headwater.operators.functions import WrongResult
 from headwater.operators.state import OperatorState
-from headwater.operators.vectors import plain, plain_type
+from headwater.operators.vectors import plain, plain_type, row_type
 
 IDENTITY_BYTES: Final = 8
 
@@ -29,23 +29,26 @@ class InputColumns:
         self._columns = None if columns is None else list(dict.fromkeys(columns))
         self._seen: pa.Schema | None = None  # the last input, and what follows from it
         self._plain = pa.schema([])
+        self._fits = False
         self._written = b""
 
-    def settle(self, batch: pa.RecordBatch, state: OperatorState) -> pa.RecordBatch:
-        """Return the rows in the columns of the state, which become wider if these rows need it."""
+    def settle(self, batch: pa.RecordBatch, state: OperatorState) -> tuple[pa.RecordBatch, pa.Schema]:
+        """Return the rows with the columns of the state, and these, which become wider if the rows need it.
+
+        Rows that fit are not touched, and may have other columns too.
+        """
         if self._seen is None or not batch.schema.equals(self._seen):
             self._meet(batch.schema)
-        rows = batch if self._columns is None else batch.select(self._columns)
         kept = state.shared(_CURRENT)
         if kept == self._written:
-            return _in_columns(rows, self._plain)
+            return batch if self._fits else _in_columns(batch, self._plain), self._plain
         known = None if kept is None else read_schema(kept)
         wide = self._plain if known is None else wider(known, self._plain)
         if known is None or not wide.equals(known):
             written = wide.serialize().to_pybytes()
             state.share(_CURRENT, written)
             state.share(_of_age(schema_id(wide)), written)
-        return _in_columns(rows, wide)
+        return _in_columns(batch, wide), wide
 
     def recall(self, state: OperatorState) -> pa.Schema | None:
         """Return the columns of the state, or None before the first row."""
@@ -56,10 +59,11 @@ class InputColumns:
 
     def _meet(self, schema: pa.Schema) -> None:
         if self._columns is None:
-            fields = [pa.field(field.name, field.type) for field in schema]
+            fields = [pa.field(field.name, row_type(field.type)) for field in schema]
         else:
             fields = [pa.field(name, plain_type(schema.field(name).type)) for name in self._columns]
         self._seen, self._plain = schema, pa.schema(fields)
+        self._fits = all(schema.field(field.name).type == field.type for field in fields)
         self._written = self._plain.serialize().to_pybytes()
 
 
@@ -104,8 +108,6 @@ def changed_type(column: str, before: pa.DataType) -> WrongResult:
 
 
 def _in_columns(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    if rows.schema.equals(wanted):
-        return rows
     have = [rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows) for name in wanted.names]
     try:
         fitting = [cast(column, field.type) for column, field in zip(have, wanted, strict=True)]

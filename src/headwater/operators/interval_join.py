@@ -4,8 +4,9 @@ A left row waits as long as a right row may come that is at most `upper` after i
 may come that is at most `-lower` after it. All rows of a key wait under one name, and a key that has rows stands in a
 diary once, at the instant when the first of them is due: what is due is found without looking at any other key.
 
-A row behind the watermark is late, as in Structured Streaming. All others meet every partner there is: what is given up
-at a watermark is out of the reach of every row that is not behind it.
+A row behind the watermark is late, however near its partners are; Structured Streaming drops such rows too, and those
+exactly at the watermark. All others meet every partner there is: what is given up at a watermark is out of the reach
+of every row that is not behind it.
 """
 
 from dataclasses import dataclass
@@ -22,21 +23,19 @@ from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic
 from headwater.operators.chain import unite
 from headwater.operators.entry_names import EntryNames
+from headwater.operators.interval_search import later, search
 from headwater.operators.join_layouts import Layout, conformed
 from headwater.operators.join_state import Heads, JoinState, Waiting, encoded_heads
 from headwater.operators.joining import LEFT, RIGHT, Picked, StreamJoin, lacks_key
 from headwater.operators.lateness import event_times
 from headwater.operators.long_keys import SUFFIX_AT, forget_long, key_of_entry, remember_long
-from headwater.operators.ragged import Ints, places, starts_of
+from headwater.operators.ragged import Ints, in_order_of, places, starts_of
 from headwater.operators.state import OperatorState
 
 HEADS: Final = 1
 DIARY: Final = 2
 
 USEFUL_MIN: Final = 0.75  # of the rows that were read: with fewer, it is worth to leave the others out
-
-_LAST: Final = END_OF_TIME - 2  # the latest instant at which a row can be due, so that the end of time is after it
-_SEARCHED_MAX: Final = 1 << 62
 
 Mask = npt.NDArray[np.bool_]
 
@@ -81,14 +80,6 @@ class _Arrived(NamedTuple):
     names: list[bytes]
     keys: list[Any]
     head_of: npt.NDArray[np.signedinteger[Any]]
-
-
-class _Matches(NamedTuple):
-    """For each row that arrived, a stretch of those that wait: where it begins, and how long it is."""
-
-    waiting: Ints  # places in the heads, by head and time
-    starts: Ints
-    counts: Ints
 
 
 class IntervalJoinLogic:
@@ -159,44 +150,29 @@ class IntervalJoinLogic:
         heads = self._state.heads(moment.state, layout, arrived.names)
         layout = heads.layout
         batch = conformed(batch, layout.side(source).schema)
-        matches = self._matches(heads, source, arrived)
-        found = places(matches.starts, matches.counts)
+        waiting, starts, counts = self._partners(heads, source, arrived)
+        found = places(starts, counts)
         made = []
         if len(found):
-            own = Picked(batch, np.repeat(arrived.rows, matches.counts))
-            other = Picked(heads.unpacked(1 - source, matches.waiting), found)
+            own = Picked(batch, np.repeat(arrived.rows, counts))
+            other = Picked(heads.unpacked(1 - source, waiting), found)
             made.append(layout.columns.joined([], (own, other) if source == LEFT else (other, own)))
         is_changed = False
         if self._config.is_outer(1 - source) and len(found):
             flags = layout.flags(heads.records)
-            is_changed = not flags[matches.waiting[found]].all()
-            flags[matches.waiting[found]] = 1
-        self._keep(batch, source, arrived, heads, matches.counts > 0, is_changed, moment)
+            is_changed = not flags[waiting[found]].all()
+            flags[waiting[found]] = 1
+        self._keep(batch, source, arrived, heads, counts > 0, is_changed, moment)
         return made
 
-    def _matches(self, heads: Heads, source: int, arrived: _Arrived) -> _Matches:
-        """Find the partners of every row: they are a stretch of what waits, if that is in order of key and time."""
+    def _partners(self, heads: Heads, source: int, arrived: _Arrived) -> tuple[Ints, Ints, Ints]:
+        """Return what waits on the other side, and for each row that arrived a stretch of it: start and length."""
         waiting = heads.side(1 - source)
-        nothing = np.zeros(len(arrived.rows), np.int64)
         if not len(waiting):
-            return _Matches(waiting, nothing, nothing)
-        times = heads.times_us(waiting)
-        least, most = self._config.partners_us(source)
-        lowest, highest = _later(arrived.times, least), _later(arrived.times, most)
-        first, last = int(times.min()), int(times.max())
-        if (last - first + 1) * len(arrived.names) >= _SEARCHED_MAX:  # centuries: number the instants
-            instants, times = np.unique(times, return_inverse=True)
-            lowest, highest = np.searchsorted(instants, lowest), np.searchsorted(instants, highest, "right") - 1
-            first, last = 0, len(instants) - 1
-        span = last - first + 1
-        places_in_order = heads.head_of[waiting] * span + (times - first)
-        if not (places_in_order[1:] >= places_in_order[:-1]).all():
-            order = np.argsort(places_in_order, kind="stable")
-            waiting, places_in_order = waiting[order], places_in_order[order]
-        at = arrived.head_of.astype(np.int64) * span - first
-        starts = np.searchsorted(places_in_order, at + _within(lowest, first, last + 1))
-        ends = np.searchsorted(places_in_order, at + _within(highest, first - 1, last), "right")
-        return _Matches(waiting, starts, np.maximum(ends - starts, 0))
+            return waiting, np.zeros(len(arrived.rows), np.int64), np.zeros(len(arrived.rows), np.int64)
+        lowest, highest = (later(arrived.times, by_us) for by_us in self._config.partners_us(source))
+        found = search(arrived.head_of, lowest, highest, heads.head_of[waiting], heads.times_us(waiting))
+        return waiting if found.order is None else waiting[found.order], found.starts, found.counts
 
     def _keep(
         self,
@@ -210,11 +186,11 @@ class IntervalJoinLogic:
     ) -> None:
         """Add the rows to their heads without what is of no use any more, and note in the diary when they are due."""
         state, packing = moment.state, heads.layout.packings[source]
-        order = np.argsort(arrived.head_of, kind="stable")
+        order = in_order_of(arrived.head_of, len(arrived.names))
         packed = packing.pack(batch.select(packing.schema.names).take(pa.array(arrived.rows[order])))
         packed.records["side"], packed.records["flag"] = source, matched[order]
         new = Waiting.of(packed, np.bincount(arrived.head_of, minlength=len(arrived.names)))
-        due_us = _later(arrived.times, self._config.reach_us(source))[order]
+        due_us = later(arrived.times, self._config.reach_us(source))[order]
         is_alone = ~matched[order] if self._config.is_outer(source) else np.zeros(len(order), np.bool_)
         diary = self._noted(state, arrived, heads, new.counts, due_us, is_alone)
         rows = heads.rows()
@@ -252,9 +228,9 @@ class IntervalJoinLogic:
         reaches = [self._config.reach_us(source) for source in (LEFT, RIGHT)]
         times = heads.times_us(rows)
         if reaches[LEFT] == reaches[RIGHT]:
-            return _later(times, reaches[LEFT])
+            return later(times, reaches[LEFT])
         is_left = heads.layout.sides(heads.records)[rows] == LEFT
-        return np.where(is_left, _later(times, reaches[LEFT]), _later(times, reaches[RIGHT]))
+        return np.where(is_left, later(times, reaches[LEFT]), later(times, reaches[RIGHT]))
 
     def _unmatched(self, heads: Heads, rows: Ints) -> Mask:
         """Return which rows come out if they stay alone, and are alone so far."""
@@ -311,7 +287,7 @@ class IntervalJoinLogic:
         there = np.flatnonzero(counts)
         starts = starts_of(counts)[there]
         alone = np.minimum.reduceat(np.where(is_alone, due_us, END_OF_TIME - 1), starts)
-        last = _later(np.maximum.reduceat(due_us, starts), self._config.hold_us)
+        last = later(np.maximum.reduceat(due_us, starts), self._config.hold_us)
         first[there] = np.where(alone == END_OF_TIME - 1, last, alone) + 1
         return first
 
@@ -320,15 +296,3 @@ def _alone(layout: Layout, source: int, batch: pa.RecordBatch, rows: Ints) -> pa
     """Return rows without partners."""
     picked = Picked(batch, rows)
     return layout.columns.joined([], (picked, None) if source == LEFT else (None, picked))
-
-
-def _within(values: Ints, least: int, most: int) -> Ints:
-    """Return the values, none below or above these: `np.clip` takes ten times as long for a thousand."""
-    return np.minimum(np.maximum(values, least), most)
-
-
-def _later(times: Ints, by_us: int) -> Ints:
-    """Return instants so much later, or earlier, within what is an instant at all."""
-    if by_us >= 0:
-        return np.where(times > _LAST - by_us, _LAST, times + by_us)
-    return np.where(times < BEGINNING_OF_TIME - by_us, BEGINNING_OF_TIME, times + by_us)

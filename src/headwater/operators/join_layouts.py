@@ -4,7 +4,6 @@ Columns may widen while a flow runs. Every layout is shared under a hash of it, 
 after they have come from another instance.
 """
 
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -39,8 +38,8 @@ class Layout:
 
     def __init__(self, config: StreamJoin, schemas: Schemas) -> None:
         """Work out what is kept and what comes out."""
-        self._config = config
         self.schemas = schemas
+        self._columns = None if schemas == (None, None) else JoinColumns(config, schemas)
         self.encoded = msgspec.msgpack.encode(
             [None if schema is None else schema.serialize().to_pybytes() for schema in schemas]
         )
@@ -66,10 +65,11 @@ class Layout:
         fields["side"], fields["rows"], fields["layout"], fields["own"] = HEADER, rows, self.identity, own
         return headers.tobytes()
 
-    @cached_property
+    @property
     def columns(self) -> JoinColumns:
         """The columns that come out; those of a side that has not shown any row yet are missing."""
-        return JoinColumns(self._config, self.schemas)
+        assert self._columns is not None, "no row has come yet"
+        return self._columns
 
     def records(self, joined: bytes | bytearray) -> Records:
         """Return what lies in bytes one behind the other."""

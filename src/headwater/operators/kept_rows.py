@@ -5,7 +5,7 @@ window are kept in pieces: what a batch brings is put beside what is there, whic
 cell then is the list of its pieces' names, each the arrival of the piece's first row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.batch import schema_id
-from headwater.operators.cell_names import cell_name
+from headwater.operators.cell_names import cell_name, suffix_of
 from headwater.operators.chain import unite
 from headwater.operators.functions import Form, UserFunction, WrongResult, call_for_rows, to_batch
 from headwater.operators.input_columns import IDENTITY_BYTES, cast, older_columns
@@ -44,7 +44,7 @@ class _KeptRows:
 
     def fit(self, schema: pa.Schema) -> None:
         """Prepare for rows with these columns."""
-        if not self._identity or not schema.equals(self._schema):
+        if not self._identity or (schema is not self._schema and not schema.equals(self._schema)):
             self._schema, self._with_arrival = schema, _with_arrival(schema)
             self._identity = schema_id(schema).to_bytes(IDENTITY_BYTES, "little")
 
@@ -88,18 +88,18 @@ class ApplyContents(_KeptRows):
         self._function, self._form, self._result, self._taken = function, form, schema, frozenset(taken)
 
     def add(
-        self, cells: Sequence[bytes | None], rows: GroupedRows, owners: Sequence[bytes], state: OperatorState
+        self, cells: Sequence[bytes | None], rows: GroupedRows, names: Sequence[bytes], state: OperatorState
     ) -> list[bytes]:
         """Put the rows of each group beside those before."""
         order, starts = rows.in_groups
         ids: list[int] = rows.arrivals[order[starts]].tolist()
-        names = [cell_name(ROWS, one, owner) for one, owner in zip(ids, owners, strict=True)]
-        for nth, found in enumerate(state.read_many(names)):
+        pieces = [_piece_name(one, name) for one, name in zip(ids, names, strict=True)]
+        for nth, found in enumerate(state.read_many(pieces)):
             while found is not None:  # the clock of an instance that these rows were with before is ahead of ours
                 ids[nth] += 1
-                names[nth] = cell_name(ROWS, ids[nth], owners[nth])
-                found = state.read(names[nth])
-        state.put_many(names, map(self._written, _cut(*self._in_groups(rows))))
+                pieces[nth] = _piece_name(ids[nth], names[nth])
+                found = state.read(pieces[nth])
+        state.put_many(pieces, map(self._written, _cut(*self._in_groups(rows))))
         return [(cell or b"") + one.to_bytes(_ID_BYTES, "big") for cell, one in zip(cells, ids, strict=True)]
 
     def combine(self, cells: Cells, starts: Indices, state: OperatorState) -> list[bytes]:
@@ -107,12 +107,12 @@ class ApplyContents(_KeptRows):
         return [b"".join(cells[a:b]) for a, b in pairwise([*starts.tolist(), len(cells)])]
 
     def finish(
-        self, cells: Cells, owners: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
+        self, cells: Cells, names: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
     ) -> Finished:
         """Call the function for each run, with its rows in order of arrival."""
         picked, bounds = index.tolist(), [*starts.tolist(), len(index)]
         made = [
-            self._called([name for at in picked[a:b] for name in _piece_names(cells[at], owners[at])], state)
+            self._called([name for at in picked[a:b] for name in _pieces_of(cells[at], names[at])], state)
             for a, b in pairwise(bounds)
         ]
         return Finished(unite(made), np.repeat(np.arange(len(made)), [rows.num_rows for rows in made]))
@@ -130,9 +130,10 @@ class ApplyContents(_KeptRows):
             raise WrongResult(f"its result has column {min(twice)!r}, which a window adds itself; leave it out")
         return made
 
-    def forget(self, cells: Cells, owners: Sequence[bytes], state: OperatorState) -> None:
+    def forget(self, cells: Cells, names: Sequence[bytes], state: OperatorState) -> None:
         """Remove the pieces."""
-        state.delete_many(name for cell, owner in zip(cells, owners, strict=True) for name in _piece_names(cell, owner))
+        for cell, name in zip(cells, names, strict=True):
+            state.delete_many(_pieces_of(cell, name))
 
 
 def in_order_of_arrival(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -140,9 +141,27 @@ def in_order_of_arrival(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.take(pc.sort_indices(rows.column(_ARRIVAL)))
 
 
-def _piece_names(cell: bytes, owner: bytes) -> list[bytes]:
+def _pieces_of(cell: bytes, name: bytes) -> list[bytes]:
+    """Return the names of the pieces of a cell."""
     ids = (int.from_bytes(cell[at : at + _ID_BYTES], "big") for at in range(0, len(cell), _ID_BYTES))
-    return [cell_name(ROWS, one, owner) for one in ids]
+    return [_piece_name(one, name) for one in ids]
+
+
+def _piece_name(identity: int, name: bytes) -> bytes:
+    """Return the name of a piece that belongs to the key of a cell of this name."""
+    return cell_name(ROWS, identity, suffix_of(name))
+
+
+def check_rankable(by: str, schema: pa.Schema, taken: Collection[str]) -> None:
+    """Refuse rows that cannot be ranked by a column, or have columns which the ranking would add to them."""
+    kind = schema.field(by).type
+    if pa.types.is_nested(kind) or pa.types.is_interval(kind):
+        raise WrongResult(f"rows cannot be ranked by column {by!r}, a {kind}")
+    for name in schema.names:
+        if name in taken:
+            raise WrongResult(
+                f"rows have a column {name!r} already, which a ranking adds to them; select it away before"
+            )
 
 
 class TopKContents(_KeptRows):
@@ -150,13 +169,18 @@ class TopKContents(_KeptRows):
 
     has_keys: Final = True
 
-    def __init__(self, k: int, by: str, largest: bool) -> None:
-        """Keep this many rows by this column."""
+    def __init__(self, k: int, by: str, largest: bool, taken: Collection[str]) -> None:
+        """Keep this many rows by this column; the names that are taken cannot be columns of theirs."""
         super().__init__()
-        self._k, self._by, self._largest = k, by, largest
+        self._k, self._by, self._largest, self._taken = k, by, largest, taken
+
+    def fit(self, schema: pa.Schema) -> None:
+        """Prepare for rows with these columns."""
+        check_rankable(self._by, schema, self._taken)
+        super().fit(schema)
 
     def add(
-        self, cells: Sequence[bytes | None], rows: GroupedRows, owners: Sequence[bytes], state: OperatorState
+        self, cells: Sequence[bytes | None], rows: GroupedRows, names: Sequence[bytes], state: OperatorState
     ) -> list[bytes]:
         """Return the best rows of what was there and what came."""
         new, _ = self._in_groups(rows)
@@ -171,7 +195,7 @@ class TopKContents(_KeptRows):
         return self._cells(best, run, len(starts))
 
     def finish(
-        self, cells: Cells, owners: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
+        self, cells: Cells, names: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
     ) -> Finished:
         """Return the best rows of each run with their ranks, from 1."""
         best, run = self._best(*self._joined(cells, index, starts, state))
@@ -203,5 +227,5 @@ class TopKContents(_KeptRows):
         kept = np.arange(len(run)) - np.searchsorted(run, run) < self._k
         return rows.take(pa.array(order[kept])), run[kept]
 
-    def forget(self, cells: Cells, owners: Sequence[bytes], state: OperatorState) -> None:
+    def forget(self, cells: Cells, names: Sequence[bytes], state: OperatorState) -> None:
         """Cells refer to nothing."""

@@ -29,10 +29,10 @@ _READ_PANES_MAX: Final = 64  # of a window one by one; which of more are there i
 class Touched(NamedTuple):
     """What the rows of a batch fell into: groups, each a pane of a key."""
 
+    names: list[bytes]  # of the groups' cells
     keys: list[Any]
-    suffixes: list[bytes]
     panes: Instants  # of each group
-    codes: Indices  # the key of each group, an index into keys and suffixes
+    codes: Indices  # the key of each group
     rows: GroupedRows
 
 
@@ -53,18 +53,19 @@ class PaneFiring:
         if not self._firing.says_why:
             return None
         index, windows = self._panes.windows_of(touched.panes, closed_us, END_OF_TIME)
-        codes = touched.codes[index]
-        order = np.lexsort((ranks_of(touched.suffixes)[codes], windows))
-        windows, codes, sizes = windows[order], codes[order], touched.rows.sizes[index[order]]
-        starts = runs(windows, codes)
-        windows, codes, sizes = windows[starts], codes[starts], np.add.reduceat(sizes, starts)
-        suffixes = [touched.suffixes[code] for code in codes.tolist()]
+        ranks = ranks_of([suffix_of(name) for name in touched.names])[index]
+        order = np.lexsort((ranks, windows))
+        windows, index = windows[order], index[order]
+        starts = runs(windows, ranks[order])
+        sizes = np.add.reduceat(touched.rows.sizes[index], starts)
+        windows, groups = windows[starts], index[starts].tolist()
+        suffixes = [suffix_of(touched.names[group]) for group in groups]
         late: Mask = windows + self._panes.size <= reached_us
         fires = np.flatnonzero(late | self._is_early(windows, suffixes, sizes, late, moment))
         return self._fire(
             windows[fires],
             [suffixes[one] for one in fires.tolist()],
-            [touched.keys[code] for code in codes[fires].tolist()],
+            [touched.keys[touched.codes[groups[one]]] for one in fires.tolist()],
             np.where(late[fires], LATE, EARLY).tolist(),
             schema,
             moment.state,
@@ -125,24 +126,24 @@ class PaneFiring:
         """Fire windows of keys, which stay as they are."""
         if not len(windows):
             return None
-        cells, owners, starts = self._cells_of(windows.tolist(), suffixes, state)
-        finished = self._contents.finish(cells, owners, np.arange(len(cells)), starts, state)
+        cells, names, starts = self._cells_of(windows.tolist(), suffixes, state)
+        finished = self._contents.finish(cells, names, np.arange(len(cells)), starts, state)
         return self._output.timed(Fired(keys, windows, windows + self._panes.size, firings), finished, schema)
 
     def _cells_of(
         self, windows: list[int], suffixes: list[bytes], state: OperatorState
     ) -> tuple[list[bytes], list[bytes], Indices]:
-        """Return the cells of windows of keys, all in a row, the suffix of each, and where each window's begin."""
+        """Return the cells of windows of keys, all in a row, their names, and where each window's begin."""
         prefixes = {window: self._prefixes(window, state) for window in dict.fromkeys(windows)}
         wanted = [
-            (nth, prefix + suffix, suffix)
+            (nth, prefix + suffix)
             for nth, (window, suffix) in enumerate(zip(windows, suffixes, strict=True))
             for prefix in prefixes[window]
         ]
-        cells = state.read_many([name for _, name, _ in wanted])
-        there = [(nth, cell, suffix) for (nth, _, suffix), cell in zip(wanted, cells, strict=True) if cell is not None]
+        found = state.read_many([name for _, name in wanted])
+        there = [(nth, name, cell) for (nth, name), cell in zip(wanted, found, strict=True) if cell is not None]
         starts = runs(np.array([nth for nth, _, _ in there]))
-        return [cell for _, cell, _ in there], [suffix for _, _, suffix in there], starts
+        return [cell for _, _, cell in there], [name for _, name, _ in there], starts
 
     def _prefixes(self, window: int, state: OperatorState) -> list[bytes]:
         """Return what the names of the panes of a window begin with."""

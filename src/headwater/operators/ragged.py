@@ -1,5 +1,7 @@
 """Many short stretches of one array, handled all at once: the rows of one key each, for a thousand keys."""
 
+from typing import Any, Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -29,3 +31,14 @@ def cut(joined: bytes, sizes: Ints) -> list[bytes]:
     """Cut bytes into stretches of these sizes."""
     ends = np.cumsum(sizes).tolist()
     return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def in_order_of(keys: npt.NDArray[np.signedinteger[Any]], count: int) -> Ints:
+    """Return the positions of items in order of their keys, which are numbers below `count`, else as they are.
+
+    Numbers of 16 bits are sorted by their digits, three times as fast.
+    """
+    return np.argsort(keys.astype(np.uint16) if count <= _SHORT_MAX else keys, kind="stable")
+
+
+_SHORT_MAX: Final = 1 << 16

@@ -1,9 +1,10 @@
 """The open sessions of a key as they lie in the store, and how sessions become one."""
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from headwater.operators.cell_names import cell_name, suffix_of
 
 _TIMER: Final = struct.Struct("<q")
 _SESSION: Final = struct.Struct("<qqq?I")  # start, end, rows since it fired, whether it fired at its end, bytes of cell
@@ -29,15 +30,19 @@ class Session:
 class KeySessions:
     """The open sessions of a key in order, and where its timer stands."""
 
-    suffix: bytes
+    name: bytes  # of their entry
     key: Any
     timer_us: int | None
     sessions: list[Session]
 
+    def name_in(self, space: int, time_us: int) -> bytes:
+        """Return the name of another entry of the key."""
+        return cell_name(space, time_us, suffix_of(self.name))
 
-def decode_sessions(suffix: bytes, key: Any, entry: bytes | None) -> KeySessions:
+
+def decode_sessions(name: bytes, key: Any, entry: bytes | None) -> KeySessions:
     """Return the sessions of a key from its entry."""
-    owned = KeySessions(suffix, key, None, [])
+    owned = KeySessions(name, key, None, [])
     if entry is None:
         return owned
     (owned.timer_us,), at = _TIMER.unpack_from(entry), _TIMER.size
@@ -58,8 +63,10 @@ def encode_sessions(owned: KeySessions) -> bytes:
     return b"".join(pieces)
 
 
-def merged(sessions: Iterable[Session]) -> list[Session]:
+def merged(sessions: list[Session]) -> list[Session]:
     """Return the sessions that these make together: one that begins by the end of another is one with it."""
+    if len(sessions) == 1:
+        return sessions
     made: list[Session] = []
     for one in sorted(sessions, key=lambda session: session.start_us):
         last = made[-1] if made else None

@@ -19,11 +19,11 @@ from headwater.model.entries import space_prefix
 from headwater.model.keys import Codes, decode_key
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import Moment, Outputs
-from headwater.operators.cell_names import cell_name, remember_long_keys, suffix_of
+from headwater.operators.cell_names import CellNames, suffix_of
 from headwater.operators.long_keys import forget_long
 from headwater.operators.panes import Instants, Number
 from headwater.operators.session_state import KeySessions, Session, decode_sessions, encode_sessions, merged
-from headwater.operators.state import OperatorState
+from headwater.operators.state import Held, OperatorState
 from headwater.operators.vectors import GroupedRows
 from headwater.operators.window_contents import FRESH, SESSIONS, TIMERS, Contents, Indices, arrivals
 from headwater.operators.window_firing import Firing
@@ -40,7 +40,7 @@ class Firings(NamedTuple):
 
     end_us: int
     start_us: int
-    suffix: bytes
+    name: bytes
     key: Any
     cell: bytes
     firing: int
@@ -55,6 +55,7 @@ class SessionLogic:
         self._gap_us = window.gap_us
         self._contents = contents
         self._firing = firing
+        self._names = CellNames(SESSIONS)
         self._input = WindowRows(key_columns, window.time, contents)
         self._output = WindowOutput(key_columns, window.time, contents, says_why=firing.says_why)
 
@@ -65,11 +66,11 @@ class SessionLogic:
         timely, late = self._input.timely(batch, self._end, closed_us, moment.now_us)
         if timely is None:
             return None, late
-        settled = self._input.settled(timely.rows, state)
+        settled, schema = self._input.settled(timely.rows, state)
         owned = self._add(timely._replace(rows=settled), moment)
         fires = self._fire_touched(owned, moment)
         self._keep(owned, state)
-        return self._fired(fires, settled.schema, state), late
+        return self._fired(fires, schema, state), late
 
     def advance(self, moment: Moment) -> Outputs:
         """Fire the sessions that have ended, and those that are to fire early by now."""
@@ -92,18 +93,18 @@ class SessionLogic:
     def _add(self, timely: Timely, moment: Moment) -> list[KeySessions]:
         """Return the sessions of all keys that got rows, those that got some marked as touched."""
         rows, state = timely.rows, moment.state
-        keys, suffixes = self._input.keyed(rows)
+        keys = self._input.keyed(rows)
+        names = self._names.of(0, keys.keys, state)
         order, starts = self._stretches(timely.times, keys.codes)
         groups = np.empty(len(order), dtype=np.intp)
         sizes = np.diff(starts, append=len(order))
         groups[order] = np.repeat(np.arange(len(starts)), sizes)
         codes = keys.codes[order[starts]].tolist()
-        entries = state.read_many([_ALL_KEYS + suffix for suffix in suffixes])
+        entries = state.read_many(names)
         came = arrivals(rows.num_rows, self._contents.by_arrival, moment.now_us, state)
         stretches = GroupedRows(rows, groups, len(starts), came)
-        cells = self._contents.add([None] * len(starts), stretches, [suffixes[code] for code in codes], state)
-        remember_long_keys(state, suffixes, keys.keys)
-        owned = [decode_sessions(*one) for one in zip(suffixes, keys.keys, entries, strict=True)]
+        cells = self._contents.add([None] * len(starts), stretches, [names[code] for code in codes], state)
+        owned = [decode_sessions(*one) for one in zip(names, keys.keys, entries, strict=True)]
         begins = timely.times[order[starts]].tolist()
         ends = (timely.times[order[starts + sizes - 1]] + self._gap_us).tolist()
         for code, start_us, end_us, size, cell in zip(codes, begins, ends, sizes.tolist(), cells, strict=True):
@@ -143,7 +144,7 @@ class SessionLogic:
                     fires.append(_firing(one, session, LATE if session.has_fired else EARLY))
                     session.fresh = 0
                 elif self._firing.early_us is not None:
-                    moment.state.put(cell_name(FRESH, 0, one.suffix), _MARK)
+                    moment.state.put(one.name_in(FRESH, 0), _MARK)
                     self._firing.set_alarm(moment)
         return fires
 
@@ -152,7 +153,7 @@ class SessionLogic:
         state, reached_us = moment.state, time_reached(self._time, moment)
         before_us = END_OF_TIME if reached_us == END_OF_TIME else reached_us + 1
         timers = list(state.held(TIMERS, before_us=before_us))
-        owned = self._read({suffix_of(timer.entry): decode_key(timer.key) for timer in timers}, state)
+        owned = self._read(timers, state)
         fires, gone = [], []
         for one in owned:
             for session in one.sessions:
@@ -160,10 +161,10 @@ class SessionLogic:
                     session.has_fired, session.fresh = True, 0
                     fires.append(_firing(one, session, ON_TIME))
             done = [session for session in one.sessions if self._is_done(session, reached_us)]
-            gone += [(one.suffix, session.cells[0]) for session in done]
+            gone += [(one.name, session.cells[0]) for session in done]
             one.sessions = [session for session in one.sessions if not self._is_done(session, reached_us)]
         made = self._fired(fires, schema, state)
-        self._contents.forget([cell for _, cell in gone], [suffix for suffix, _ in gone], state)
+        self._contents.forget([cell for _, cell in gone], [name for name, _ in gone], state)
         self._keep(owned, state, anew=True)
         return made
 
@@ -177,7 +178,7 @@ class SessionLogic:
         state = moment.state
         marks = list(state.held(FRESH))
         state.delete_many([mark.entry for mark in marks])
-        owned = self._read({suffix_of(mark.entry): decode_key(mark.key) for mark in marks}, state)
+        owned = self._read(marks, state)
         fires = []
         for one in owned:
             for session in one.sessions:
@@ -187,9 +188,11 @@ class SessionLogic:
         self._keep([one for one in owned if one.sessions], state)
         return self._fired(fires, schema, state)
 
-    def _read(self, keys: dict[bytes, Any], state: OperatorState) -> list[KeySessions]:
-        entries = state.read_many([_ALL_KEYS + suffix for suffix in keys])
-        return [decode_sessions(suffix, key, entry) for (suffix, key), entry in zip(keys.items(), entries, strict=True)]
+    def _read(self, found: Sequence[Held], state: OperatorState) -> list[KeySessions]:
+        """Return the sessions of the keys of these entries."""
+        names = [_ALL_KEYS + suffix_of(one.entry) for one in found]
+        keys = [decode_key(one.key) for one in found]
+        return [decode_sessions(*one) for one in zip(names, keys, state.read_many(names), strict=True)]
 
     def _keep(self, owned: list[KeySessions], state: OperatorState, *, anew: bool = False) -> None:
         """Write the sessions of keys; a key without any is gone, with its timer and marks.
@@ -199,25 +202,24 @@ class SessionLogic:
         gone = []
         for one in owned:
             self._set_timer(one, state, anew=anew)
-            name = _ALL_KEYS + one.suffix
             if one.sessions:
-                state.put(name, encode_sessions(one))
+                state.put(one.name, encode_sessions(one))
             else:
-                gone.append(name)
-                state.delete(name)
+                gone.append(one.name)
+                state.delete(one.name)
                 if self._firing.early_us is not None:
-                    state.delete(cell_name(FRESH, 0, one.suffix))
+                    state.delete(one.name_in(FRESH, 0))
         forget_long(state, gone, SESSIONS)
 
     def _set_timer(self, one: KeySessions, state: OperatorState, *, anew: bool) -> None:
-        due_us = min((session.due_us(self._firing.lateness_us) for session in one.sessions), default=None)
+        due_us = min([session.due_us(self._firing.lateness_us) for session in one.sessions], default=None)
         before_us = one.timer_us
         if due_us is not None and before_us is not None and (before_us == due_us or (before_us < due_us and not anew)):
             return
         if before_us is not None:
-            state.delete(cell_name(TIMERS, before_us, one.suffix))
+            state.delete(one.name_in(TIMERS, before_us))
         if due_us is not None:
-            state.put(cell_name(TIMERS, due_us, one.suffix), _MARK)
+            state.put(one.name_in(TIMERS, due_us), _MARK)
         one.timer_us = due_us
 
     def _fired(self, fires: Sequence[Firings], schema: pa.Schema, state: OperatorState) -> pa.RecordBatch | None:
@@ -227,7 +229,7 @@ class SessionLogic:
         ordered = sorted(fires, key=lambda one: one[:3])
         each = np.arange(len(ordered))
         finished = self._contents.finish(
-            [one.cell for one in ordered], [one.suffix for one in ordered], each, each, state
+            [one.cell for one in ordered], [one.name for one in ordered], each, each, state
         )
         starts = np.array([one.start_us for one in ordered])
         ends = np.array([one.end_us for one in ordered])
@@ -236,4 +238,4 @@ class SessionLogic:
 
 
 def _firing(owned: KeySessions, session: Session, firing: int) -> Firings:
-    return Firings(session.end_us, session.start_us, owned.suffix, owned.key, session.cells[0], firing)
+    return Firings(session.end_us, session.start_us, owned.name, owned.key, session.cells[0], firing)

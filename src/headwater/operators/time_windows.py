@@ -9,16 +9,16 @@ shared entry. Instances whose keys come together must therefore have come equall
 the same watermark.
 """
 
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.model.entries import space_prefix
 from headwater.model.keys import KeyedRows
 from headwater.model.time import BEGINNING_OF_TIME
 from headwater.operators.base import Moment, Outputs
-from headwater.operators.cell_names import NO_CELLS, FoundCells, cells_between, ranks_of, remember_long_keys
+from headwater.operators.cell_names import NO_CELLS, CellNames, FoundCells, cells_between, ranks_of
 from headwater.operators.long_keys import forget_long
 from headwater.operators.pane_firing import PaneFiring, Touched
 from headwater.operators.panes import Instants, Panes, runs, within_reach
@@ -46,6 +46,7 @@ class TimeWindowLogic:
         self._tracks = self._panes.overlap or firing.lateness_us > 0  # panes outlive the firing of a window
         self._input = WindowRows(key_columns, window.time, contents)
         self._output = WindowOutput(key_columns, window.time, contents, says_why=firing.says_why)
+        self._names = CellNames(PANES)
         self._besides = PaneFiring(firing, self._panes, contents, self._output)
 
     def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
@@ -59,10 +60,10 @@ class TimeWindowLogic:
         timely, late = self._input.timely(batch, self._panes.last_end, closed_us, max(moment.now_us, fired_us))
         if timely is None:
             return due, late
-        settled = self._input.settled(timely.rows, state)
+        settled, schema = self._input.settled(timely.rows, state)
         touched = self._add(timely._replace(rows=settled), moment)
         reached_us = max(time_reached(self._time, moment), fired_us)
-        again = self._besides.fire_touched(touched, closed_us, reached_us, settled.schema, moment)
+        again = self._besides.fire_touched(touched, closed_us, reached_us, schema, moment)
         return together(due, again), late
 
     def advance(self, moment: Moment) -> Outputs:
@@ -91,15 +92,26 @@ class TimeWindowLogic:
 
     def _add(self, timely: Timely, moment: Moment) -> Touched:
         rows, state = timely.rows, moment.state
-        keys, suffixes = self._input.keyed(rows)
+        keys = self._input.keyed(rows)
         groups, panes, codes = self._grouped(timely, keys)
-        names, owners = _names(panes, codes, suffixes)
+        names = self._named(panes, codes, keys.keys, state)
         cells = state.read_many(names)
         came = arrivals(rows.num_rows, self._contents.by_arrival, moment.now_us, state)
         grouped = GroupedRows(rows, groups, len(names), came)
-        state.put_many(names, self._contents.add(cells, grouped, owners, state))
-        remember_long_keys(state, suffixes, keys.keys)
-        return Touched(keys.keys, suffixes, panes, codes, grouped)
+        state.put_many(names, self._contents.add(cells, grouped, names, state))
+        return Touched(names, keys.keys, panes, codes, grouped)
+
+    def _named(self, panes: Instants, codes: Indices, keys: list[Any], state: OperatorState) -> list[bytes]:
+        """Return the name of each group's cell; groups are in order of pane."""
+        if int(panes[0]) == int(panes[-1]):
+            return self._names.of(int(panes[0]), keys, state)
+        starts = runs(panes)
+        listed, bounds = codes.tolist(), [*starts.tolist(), len(panes)]
+        return [
+            name
+            for pane, (start, end) in zip(panes[starts].tolist(), pairwise(bounds), strict=True)
+            for name in self._names.of(pane, [keys[code] for code in listed[start:end]], state)
+        ]
 
     def _grouped(self, timely: Timely, keys: KeyedRows) -> tuple[Indices, Instants, Indices]:
         """Return the group of each row, and for each group its pane and the code of its key."""
@@ -143,29 +155,19 @@ class TimeWindowLogic:
         owners = due.owners
         codes = ranks_of(owners)[index]
         if self._panes.overlap:  # else they lie in that order
-            order = np.lexsort((codes, windows))
+            one_window = windows.min() == windows.max()  # each of its panes is in order: they only need merging
+            order = np.argsort(codes, kind="stable") if one_window else np.lexsort((codes, windows))
             index, windows, codes = index[order], windows[order], codes[order]
         starts = runs(windows, codes)
         first_panes, windows = index[starts].tolist(), windows[starts]
-        finished = self._contents.finish(due.values, owners, index, starts, state)
+        finished = self._contents.finish(due.values, due.names, index, starts, state)
         self._besides.forget_fresh(windows.tolist(), [owners[pane] for pane in first_panes], state)
-        keys = [due.key(pane, state) for pane in first_panes]
+        keys = self._names.keys_of([due.names[pane] for pane in first_panes], state)
         fired = Fired(keys, windows, windows + self._panes.size, [ON_TIME] * len(keys))
         return self._output.timed(fired, finished, schema)
 
     def _remove(self, done: FoundCells, state: OperatorState) -> None:
         if done.names:
-            self._contents.forget(done.values, done.owners, state)
+            self._contents.forget(done.values, done.names, state)
             state.delete_many(done.names)
             forget_long(state, done.names, PANES)
-
-
-def _names(panes: Instants, codes: Indices, suffixes: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the name of each group's cell, and the suffix of its key."""
-    first = int(panes[0])
-    if len(panes) == len(suffixes) and first == int(panes[-1]):  # one pane, and every key once
-        prefix = space_prefix(PANES, first)
-        return [prefix + suffix for suffix in suffixes], suffixes
-    prefixes = {pane: space_prefix(PANES, pane) for pane in np.unique(panes).tolist()}
-    owners = [suffixes[code] for code in codes.tolist()]
-    return [prefixes[pane] + owner for pane, owner in zip(panes.tolist(), owners, strict=True)], owners

@@ -31,6 +31,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
 
 
+def row_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is kept as part of whole rows: as it is, but for dictionaries."""
+    return row_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
 def plain(column: pa.Array) -> pa.Array:
     """Return the column in the type in which its values are kept; nanoseconds are cut off."""
     wanted = plain_type(column.type)

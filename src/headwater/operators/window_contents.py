@@ -59,9 +59,9 @@ class Contents(Protocol):
         ...
 
     def add(
-        self, cells: Sequence[bytes | None], rows: GroupedRows, owners: Sequence[bytes], state: OperatorState
+        self, cells: Sequence[bytes | None], rows: GroupedRows, names: Sequence[bytes], state: OperatorState
     ) -> list[bytes]:
-        """Return the cells with the rows added; a cell is None at first, `owners` are the suffixes of their keys."""
+        """Return the cells with the rows added; a cell is None at first, `names` are those of their entries."""
         ...
 
     def combine(self, cells: Cells, starts: Indices, state: OperatorState) -> list[bytes]:
@@ -69,12 +69,12 @@ class Contents(Protocol):
         ...
 
     def finish(
-        self, cells: Cells, owners: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
+        self, cells: Cells, names: Sequence[bytes], index: Indices, starts: Indices, state: OperatorState
     ) -> Finished:
         """Return what comes out for runs of `index`, which picks among the cells."""
         ...
 
-    def forget(self, cells: Cells, owners: Sequence[bytes], state: OperatorState) -> None:
+    def forget(self, cells: Cells, names: Sequence[bytes], state: OperatorState) -> None:
         """Remove what the cells refer to; they will not be seen again."""
         ...
 

@@ -20,21 +20,17 @@ from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic
 from headwater.operators.chain import unite
 from headwater.operators.entry_names import EntryNames
+from headwater.operators.join_chunks import HEAD_BYTES_MAX, chunk_counts, chunk_names, put_aside
 from headwater.operators.join_layouts import Layout, conformed
-from headwater.operators.join_state import Heads, JoinState, Waiting, encoded_heads
+from headwater.operators.join_state import Heads, JoinState, Waiting
 from headwater.operators.joining import LEFT, RIGHT, WINDOW, Picked, Schemas, StreamJoin, lacks_key
 from headwater.operators.lateness import event_times
 from headwater.operators.long_keys import forget_long, key_of_entry, remember_long
-from headwater.operators.ragged import Ints, places, starts_of
+from headwater.operators.ragged import Ints, in_order_of, places, starts_of
 from headwater.operators.state import OperatorState
 from headwater.operators.window_specs import TimeWindow
 
 HEADS: Final = 1
-CHUNKS: Final = 2  # rows of one side that a head has no room for
-
-# A head is written anew with every batch that brings its key. A page of the store has 4 KiB and is written as a whole,
-# so up to that this costs nothing; beyond it, the rows of a side that has the larger half are put aside.
-HEAD_BYTES_MAX: Final = 4_096
 
 Mask = npt.NDArray[np.bool_]
 
@@ -60,8 +56,8 @@ class WindowJoin(StreamJoin):
         return [pa.field(WINDOW, pa.struct([("start", self._instant(schemas)), ("end", self._instant(schemas))]))]
 
     def _instant(self, schemas: Schemas) -> pa.DataType:
-        zones = [schema.field(self.time_of(side)).type.tz for side, schema in enumerate(schemas) if schema is not None]
-        return pa.timestamp("us", zones[0])
+        kinds = [schema.field(self.time_of(side)).type for side, schema in enumerate(schemas) if schema is not None]
+        return pa.timestamp("us", getattr(kinds[0], "tz", None))
 
 
 class _Placed(NamedTuple):
@@ -130,8 +126,8 @@ class WindowJoinLogic:
         if self._config.how != "inner":
             made = self._unmatched(state, names, heads, np.array([one.time_us for one in found]))
         state.delete_many(names)
-        for source, counts in enumerate(halves(heads.own)):
-            state.delete_many(_chunk_names(names, source, counts))
+        for source, counts in enumerate(chunk_counts(heads)):
+            state.delete_many(chunk_names(names, source, counts))
         forget_long(state, names, HEADS)
         return (made, None, None)
 
@@ -195,46 +191,32 @@ class WindowJoinLogic:
     ) -> None:
         """Add the rows to their heads, and put aside what is too much for a head."""
         packing = heads.layout.packings[source]
-        order = np.argsort(groups.of_row, kind="stable")
+        order = in_order_of(groups.of_row, len(groups.names))
         packed = packing.pack(batch.select(packing.schema.names).take(pa.array(placed.rows[order])))
         packed.records["side"] = source
         new = Waiting.of(packed, np.bincount(groups.of_row, minlength=len(groups.names)))
         values = heads.extended(new)
         state.put_many(groups.names, values)
-        full = np.flatnonzero(np.fromiter(map(len, values), np.int64, len(values)) > HEAD_BYTES_MAX)
-        if len(full):
-            self._put_aside(state, source, [groups.names[place] for place in full], [values[place] for place in full])
+        full = [place for place, value in enumerate(values) if len(value) > HEAD_BYTES_MAX]
+        if full:
+            grown = Heads(heads.layout, [values[place] for place in full])
+            put_aside(state, source, [groups.names[place] for place in full], grown)
         lacking = np.flatnonzero(heads.counts == 0).tolist()
         remember_long(state, [groups.names[place] for place in lacking], [groups.keys[place] for place in lacking])
-
-    def _put_aside(self, state: OperatorState, source: int, names: list[bytes], values: list[bytes]) -> None:
-        """Make chunks of the rows that one side has in heads, where it has more than its half."""
-        heads = Heads(self._state.layouts.current(state), values)
-        chunks = halves(heads.own)
-        sides = heads.layout.sides(heads.records)
-        for place, name in enumerate(names):
-            own, other = (np.flatnonzero((heads.head_of == place) & (sides == side)) for side in (source, 1 - source))
-            aside = Waiting.of(heads.packed(own), np.array([len(own)]))
-            if aside.sizes[0] > HEAD_BYTES_MAX // 2:
-                (chunk,) = encoded_heads(heads.layout, [aside], np.zeros(1, np.int64))
-                state.put(_chunk_name(name, source, int(chunks[source][place])), chunk)
-                chunks[source][place] += 1
-                left = Waiting.of(heads.packed(other), np.array([len(other)]))
-                state.put(name, *encoded_heads(heads.layout, [left], whole(*chunks)[[place]]))
 
     def _waiting_rows(
         self, state: OperatorState, heads: Heads, source: int, names: Sequence[bytes], wanted: Mask | None = None
     ) -> tuple[pa.RecordBatch | None, Ints]:
         """Return the rows of one side, of all heads or of some, in order of heads, and how many each head has."""
         inline = heads.side(source)
-        chunks = halves(heads.own)[source]
+        chunks = chunk_counts(heads)[source]
         if wanted is not None:
             inline, chunks = inline[wanted[heads.head_of[inline]]], np.where(wanted, chunks, 0)
         of_row = heads.head_of[inline]
         rows = heads.unpacked(source, inline) if len(inline) else None
         if chunks.any():
             of_chunk = np.repeat(np.arange(len(names)), chunks)
-            values = state.read_many(_chunk_names(names, source, chunks))
+            values = state.read_many(chunk_names(names, source, chunks))
             aside = self._state.parsed(state, heads.layout, [names[place] for place in of_chunk.tolist()], values)
             earlier = aside.unpacked(source, aside.rows())
             of_row = np.concatenate((of_chunk[aside.head_of[aside.rows()]], of_row))
@@ -248,7 +230,7 @@ class WindowJoinLogic:
         """Return the rows of the outer sides in windows where the other side has none."""
         sides = heads.layout.sides(heads.records)
         there = [
-            (np.bincount(heads.head_of[sides == source], minlength=len(names)) > 0) | (halves(heads.own)[source] > 0)
+            (np.bincount(heads.head_of[sides == source], minlength=len(names)) > 0) | (chunk_counts(heads)[source] > 0)
             for source in (LEFT, RIGHT)
         ]
         keys = [key_of_entry(state, name) for name in names]
@@ -259,11 +241,8 @@ class WindowJoinLogic:
                 rows, counts = self._waiting_rows(state, heads, source, names, wanted)
                 assert rows is not None
                 rows = heads.layout.side(source).with_keys(rows, keys, counts)
-                made.append(
-                    self._alone(
-                        heads.layout, source, rows, _Placed(np.arange(rows.num_rows), np.repeat(starts, counts))
-                    )
-                )
+                placed = _Placed(np.arange(rows.num_rows), np.repeat(starts, counts))
+                made.append(self._alone(heads.layout, source, rows, placed))
                 of_head.append(np.repeat(np.arange(len(names)), counts))
         if not made:
             return None
@@ -281,29 +260,3 @@ class WindowJoinLogic:
         return pa.StructArray.from_arrays(
             [pa.array(starts).view(kind[0].type), pa.array(ends).view(kind[1].type)], fields=list(kind)
         )
-
-
-def _chunk_name(name: bytes, source: int, number: int) -> bytes:
-    """Return the name of a chunk of a head: the head's own, in another space, with side and number behind."""
-    return bytes((CHUNKS,)) + name[1:] + bytes((source,)) + number.to_bytes(4, "big")
-
-
-def _chunk_names(names: Sequence[bytes], source: int, counts: Ints) -> list[bytes]:
-    return [
-        _chunk_name(names[place], source, number)
-        for place in np.flatnonzero(counts).tolist()
-        for number in range(counts[place])
-    ]
-
-
-def halves(words: Ints) -> tuple[Ints, Ints]:
-    """Return the two numbers in each word: for the left side, and for the right."""
-    return words & _HALF, words >> 32
-
-
-def whole(left: Ints, right: Ints) -> Ints:
-    """Return two numbers as one word."""
-    return left | right << 32
-
-
-_HALF: Final = 0xFFFF_FFFF

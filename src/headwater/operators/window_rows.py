@@ -5,7 +5,6 @@ from typing import NamedTuple, Protocol, overload
 import numpy as np
 import pyarrow as pa
 
-from headwater.model.entries import Suffixes
 from headwater.model.keys import KeyedRows, keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment
@@ -45,13 +44,12 @@ class WindowRows:
         self._contents = contents
         times = () if time is None else (time,)
         self._input = InputColumns(None if contents.columns is None else (*key_columns, *times, *contents.columns))
-        self._suffixes = Suffixes()
 
-    def settled(self, rows: pa.RecordBatch, state: OperatorState) -> pa.RecordBatch:
-        """Return the rows in the columns of the state, for which the contents are prepared."""
-        settled = self._input.settle(rows, state)
-        self._contents.fit(settled.schema)
-        return settled
+    def settled(self, rows: pa.RecordBatch, state: OperatorState) -> tuple[pa.RecordBatch, pa.Schema]:
+        """Return the rows with the columns of the state, and these columns, for which the contents are prepared."""
+        settled, schema = self._input.settle(rows, state)
+        self._contents.fit(schema)
+        return settled, schema
 
     def recalled(self, state: OperatorState) -> pa.Schema | None:
         """Return the columns of the state, for which the contents are prepared; None before the first row."""
@@ -60,10 +58,9 @@ class WindowRows:
             self._contents.fit(schema)
         return schema
 
-    def keyed(self, rows: pa.RecordBatch) -> tuple[KeyedRows, list[bytes]]:
-        """Return the keys of rows, and the suffix of each."""
-        keys = keyed_rows(rows, self._key_columns)
-        return keys, self._suffixes.of(keys.keys)
+    def keyed(self, rows: pa.RecordBatch) -> KeyedRows:
+        """Return the keys of rows."""
+        return keyed_rows(rows, self._key_columns)
 
     def timely(
         self, batch: pa.RecordBatch, last_end: LastEnd, closed_us: int, clock_us: int

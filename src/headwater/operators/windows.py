@@ -17,10 +17,10 @@ from headwater.operators.aggregates import result_of
 from headwater.operators.base import TimedLogic, TimedOperator
 from headwater.operators.count_windows import CountWindowLogic
 from headwater.operators.functions import Form, UserFunction, WrongResult
-from headwater.operators.kept_rows import RANK, ApplyContents, TopKContents
+from headwater.operators.kept_rows import RANK, ApplyContents, TopKContents, check_rankable
 from headwater.operators.sessions import SessionLogic
 from headwater.operators.time_windows import TimeWindowLogic
-from headwater.operators.vectors import plain_type, window_type
+from headwater.operators.vectors import plain_type, row_type, window_type
 from headwater.operators.window_contents import Contents
 from headwater.operators.window_firing import Firing
 from headwater.operators.window_output import FIRING, WINDOW
@@ -111,7 +111,7 @@ class WindowOperator(TimedOperator):
         try:
             inner = self._inner_fields(known)
         except WrongResult as wrong:
-            raise FlowError(f"{wrong}; use another aggregate or another column") from None
+            raise FlowError(f"{wrong}; take another column, or another type") from None
         if inner is None:
             return None
         time = None if self.time is None else known.field(self.time).type
@@ -227,11 +227,17 @@ class WindowTopK(WindowOperator):
         return self._span_us + self.lateness_us
 
     def _contents(self) -> Contents:
-        return TopKContents(self.k, self.by, self.largest)
+        return TopKContents(self.k, self.by, self.largest, self._ranks)
 
     @property
     def _looked_at(self) -> tuple[str, ...]:
         return (self.by,)
 
+    @property
+    def _ranks(self) -> frozenset[str]:
+        """The columns that are added to those of the rows."""
+        return frozenset({RANK, *self._names_added} - set(self.key_columns))
+
     def _inner_fields(self, known: pa.Schema) -> list[pa.Field]:
-        return [*known, pa.field(RANK, pa.int64())]
+        check_rankable(self.by, known, self._ranks)
+        return [*(pa.field(field.name, row_type(field.type)) for field in known), pa.field(RANK, pa.int64())]

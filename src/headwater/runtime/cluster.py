@@ -20,7 +20,8 @@ class Cluster:
 
     master: str
     executor_mb: int
-    slots_wanted: int | None  # more are not asked for: others may want to use the cluster; None: all there are
+    slots_enough: int  # to begin with; a cluster with fewer has them all used
+    slots_max: int | None  # more are not asked for: others may want to use the cluster; None: all there are
 
 
 def masters_of(url: str) -> list[tuple[str, int]]:

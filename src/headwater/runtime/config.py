@@ -79,9 +79,10 @@ class NodeConfig:
         if self.spark_master is None:
             return None
         dedicated = self.policy is PolicyName.ONE_WORKER_PER_OPERATOR
-        spares = self.scheduler().spares_max
+        enough = 2 * self.workers  # two epochs overlap
         return Cluster(
             master=self.spark_master,
             executor_mb=self.executor_mb,
-            slots_wanted=None if dedicated else 2 * self.workers + spares,  # two epochs overlap
+            slots_enough=enough,
+            slots_max=None if dedicated else enough + self.scheduler().spares_max,
         )

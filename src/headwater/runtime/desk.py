@@ -4,17 +4,22 @@ Reads are answered from snapshots that stay open until the worker closes them or
 in one transaction: what the worker read has to lie there still, value by value and walk by walk.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
 import lmdb
 
-from headwater.engine.store import Snapshot, Transaction
+from headwater.engine.store import Snapshot, Transaction, read_queue, times_key
+from headwater.engine.turn import waiting_entries
+from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError, StoreFull
+from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.remote_wire import (
     ANSWER_BYTES,
     KEYS_MAX,
+    Along,
     Answer,
     Commit,
     Committed,
@@ -32,7 +37,7 @@ from headwater.runtime.remote_wire import (
     digest_all,
 )
 from headwater.runtime.store import LmdbStore
-from headwater.runtime.wire import BrokenFrame
+from headwater.runtime.wire import BrokenFrame, Part
 
 SNAPSHOTS_MAX: Final = 64  # open at a time for one worker; an operator that walks its state has two or three
 
@@ -64,6 +69,19 @@ class Desk:
         except lmdb.Error as refusal:
             return refused(self._store.explained(refusal))
 
+    def along(self, parts: Sequence[Part]) -> Along:
+        """Return what the parts of a turn take: of each all that it will look at, or nothing if that is too much."""
+        values: dict[bytes, bytes | None] = {}
+        room = ANSWER_BYTES
+        with self._store.read() as snapshot:
+            for part in parts:
+                looked = _Onlooker(snapshot, room)
+                with contextlib.suppress(StoreError):  # of damaged entries; the worker comes upon them itself
+                    if _take(looked, InstanceId(AppId(part.app), part.instance), part.rows_max):
+                        values |= looked.seen
+                        room = looked.room
+        return Along(list(values.items()))
+
     def close(self) -> None:
         """Close all snapshots: old readers hold pages."""
         for number in list(self._open):
@@ -84,6 +102,43 @@ class Desk:
         if number not in self._open:
             raise BrokenFrame(f"snapshot {number} is not open")
         return self._open[number][1]
+
+
+class _Onlooker:
+    """A snapshot that remembers what was read from it."""
+
+    def __init__(self, snapshot: Snapshot, room: int) -> None:
+        self.seen: dict[bytes, bytes | None] = {}
+        self.room = room  # for so many bytes more
+        self._snapshot = snapshot
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self.seen[key] = self._snapshot.get(key)
+        self.room -= len(key) + len(value or b"")
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
+    def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return self._snapshot.scan(prefix, start)
+
+
+def _take(snapshot: _Onlooker, instance: InstanceId, rows_max: int) -> bool:
+    """Read what a turn would read to take so many rows; False if that is too much, or has to be walked to."""
+    record = read_queue(snapshot, instance)
+    snapshot.get(times_key(instance))
+    if record.shed_rows:
+        return False
+    rows = -record.head_offset
+    for _, encoded in waiting_entries(snapshot, instance, record, rows_max):
+        count = entry_rows(encoded)
+        if rows >= rows_max and count:
+            break
+        rows += count
+        if snapshot.room < 0:
+            return False
+    return snapshot.room >= 0
 
 
 def _fetch(snapshot: Snapshot, keys: list[bytes]) -> Values:

@@ -105,24 +105,22 @@ class SparkPool:
             cluster.master,
             host=reach_master(cluster.master),
             executor_mb=cluster.executor_mb,
-            cores_max=cluster.slots_wanted,
+            cores_max=cluster.slots_max,
         )
         self._session = start_spark(self._directory, conf)
         self._wait_for_executors(cluster)
 
     def _wait_for_executors(self, cluster: Cluster) -> None:
-        """Wait for the first executor, then a moment for others."""
+        """Wait for the first executor, and if that is not enough, a moment for others."""
+        self._slots = 0
         deadline = time.monotonic() + EXECUTORS_S
-        enough = cluster.slots_wanted
-        while (slots := self._count_slots()) == 0 or (enough is not None and slots < enough):
-            if slots != self._slots:
-                self._slots = slots
-                deadline = time.monotonic() + (MORE_EXECUTORS_S if slots else EXECUTORS_S)
-            if time.monotonic() > deadline:
-                break
+        while self._slots < cluster.slots_enough and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        self._slots = slots
-        if slots == 0:
+            slots = self._count_slots()
+            if slots > self._slots:
+                self._slots = slots
+                deadline = time.monotonic() + MORE_EXECUTORS_S
+        if self._slots == 0:
             raise EngineError(
                 f"the Spark cluster at {cluster.master} gave no executor within {EXECUTORS_S:.0f} s; it needs a worker "
                 f"with a free core and {cluster.executor_mb} MB of free memory"

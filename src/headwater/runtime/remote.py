@@ -6,8 +6,9 @@ transaction of its own whether all that was read still holds, and only then writ
 and whoever ran the transaction may run it again. After a few conflicts in a row the next transaction has the node hold
 back all others for a moment, so that a worker with a slow network is not outrun for ever.
 
-Every question costs a round trip. So a key can have companions, which are read along with it: the worker knows at the
-beginning of a turn what its commit will look at.
+Every question costs a round trip. So the rows of a turn come along with it, unless they are too many, and a key can
+have companions, which are read together with it: the worker knows at the beginning of a turn what its commit will look
+at. A turn whose state is remembered then needs two round trips, one to look and one to commit.
 """
 
 import heapq
@@ -56,8 +57,10 @@ Companions = Mapping[bytes, Sequence[bytes]]
 class StoreLine(Protocol):
     """The way to the node: questions are answered in order."""
 
-    def tell(self, message: Look | LookAway) -> None:
-        """Send a message that is not answered, at the latest with the next question."""
+    along: Mapping[bytes, bytes | None]  # what came with the turn
+
+    def tell(self, message: Look | LookAway, *, now: bool = False) -> None:
+        """Send a message that is not answered, now or at the latest with the next question."""
         ...
 
     def untell(self, message: Look) -> bool:
@@ -81,7 +84,7 @@ class RemoteStore:
 
     @contextmanager
     def read(self) -> Iterator["RemoteSnapshot"]:
-        """Open a snapshot."""
+        """Open a snapshot; what came along with a turn is part of it, as long as we have not changed anything."""
         snapshot = RemoteSnapshot(self._line, next(self._numbers), self.companions)
         try:
             yield snapshot
@@ -94,6 +97,7 @@ class RemoteStore:
         holding = self._conflicts >= CONFLICTS_MAX
         if holding:
             _expect(Held, self._line.ask(Hold()))
+        self._line.along = {}
         txn = RemoteTransaction(self._line, next(self._numbers), self.companions)
         try:
             yield txn
@@ -120,16 +124,22 @@ class RemoteSnapshot:
     def __init__(self, line: StoreLine, number: int, companions: Companions) -> None:
         """Have it opened under this number."""
         self._line, self._number, self._companions = line, number, companions
+        self._along = line.along
         self._ahead: dict[bytes, bytes | None] = {}  # values, and those that were read along with them
         line.tell(Look(number))
 
     def close(self) -> None:
-        """Let go of it; if nothing was asked of it yet, the node has never heard of it."""
-        if not self._line.untell(Look(self._number)):
-            self._line.tell(LookAway(self._number))
+        """Let go of it, now: what follows may compute for long, and old readers hold pages."""
+        self._close(now=True)
+
+    def _close(self, *, now: bool) -> None:
+        if not self._line.untell(Look(self._number)):  # if nothing was asked, the node has never heard of it
+            self._line.tell(LookAway(self._number), now=now)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
+        if key in self._along:
+            return self._along[key]
         if key not in self._ahead:
             wanted = (key, *self._companions.get(key, ()))
             self._ahead.update(zip(wanted, self._fetch(wanted), strict=True))
@@ -137,7 +147,11 @@ class RemoteSnapshot:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these keys."""
-        return self._fetch(keys)
+        if not self._along:
+            return self._fetch(keys)
+        missing = [key for key in keys if key not in self._along]
+        found = dict(zip(missing, self._fetch(missing), strict=True))
+        return [found[key] if key in found else self._along[key] for key in keys]
 
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys with this prefix and their values in order, from `start` on if given."""
@@ -173,6 +187,10 @@ class RemoteTransaction(RemoteSnapshot):
         self._read: dict[bytes, bytes | None] = {}
         self._walked: list[Walked] = []
         self._writes: dict[bytes, bytes | None] = {}
+
+    def close(self) -> None:
+        """Let go of the snapshot; the report of the turn follows at once."""
+        self._close(now=False)
 
     @property
     def changes_something(self) -> bool:
@@ -233,7 +251,7 @@ def _expect(kind: type[_Wanted], answer: Answer) -> _Wanted:
 
 
 def companions_of(plans: Mapping[InstanceId, ChainPlan]) -> Companions:
-    """Return what a turn of these instances reads together: with a queue its times, with the term all else."""
+    """Return what a turn of these instances reads together: with a queue its times, with the term what commits need."""
     companions: dict[bytes, Sequence[bytes]] = {}
     at_commit: dict[bytes, None] = {}
     for instance, plan in plans.items():

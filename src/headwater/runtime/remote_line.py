@@ -2,11 +2,13 @@
 
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import Final
 
 from headwater.runtime.address import Door
 from headwater.runtime.remote_wire import (
     MESSAGE_BYTES_MAX,
+    Along,
     Answer,
     Inbox,
     Knock,
@@ -60,14 +62,18 @@ class RemoteLine:
         self._inbox = Inbox(MESSAGE_BYTES_MAX)
         self._messages: list[bytes] = []
         self._untold: list[Look | LookAway] = []
+        self._sending = False
+        self.along: Mapping[bytes, bytes | None] = {}
 
     def close(self) -> None:
         """Hang up."""
         self._sock.close()
 
-    def tell(self, message: Look | LookAway) -> None:
-        """Send a message that is not answered with the next one."""
+    def tell(self, message: Look | LookAway, *, now: bool = False) -> None:
+        """Send a message that is not answered, now or with the next one."""
         self._untold.append(message)
+        if now and not self._sending:  # a forgotten walk may be closed at any moment, also in the middle of a message
+            self._send_all()
 
     def untell(self, message: Look) -> bool:
         """Take a message back that has not been sent; False if it has."""
@@ -77,7 +83,17 @@ class RemoteLine:
         return True
 
     def ask(self, question: Reading | Writing) -> Answer:
-        """Send a question and wait for its answer."""
+        """Send a question and wait for its answer; a line on which that failed once is never used again.
+
+        It is asked in the middle of users' functions, who may catch what we raise, and what came of it must not count.
+        """
+        try:
+            return self._ask(question)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask(self, question: Reading | Writing) -> Answer:
         self.send(question)
         while True:
             match self._next():
@@ -85,19 +101,27 @@ class RemoteLine:
                     pass
                 case None | Goodbye():
                     raise ConnectionResetError("the node hung up, stopped or fell silent in the middle of a turn")
-                case Turn():
+                case Turn() | Along():
                     raise BrokenFrame("the node gave a turn to a worker that has one")
                 case answer:
                     return answer
 
     def send(self, message: Knock | Done | Reading | Writing) -> None:
         """Send a message, and before it what was told."""
+        self._send_all(message)
+
+    def _send_all(self, *messages: Knock | Done | Reading | Writing) -> None:
+        self._sending = True
         untold, self._untold = self._untold, []
-        self._sock.sendall(b"".join(map(framed, (*untold, message))))
+        self._sock.sendall(b"".join(map(framed, (*untold, *messages))))
+        self._sending = False
 
     def receive(self) -> Turn | Heartbeat | Goodbye | None:
         """Wait for a message; None if the node is gone or has been silent for too long."""
         message = self._next()
+        if isinstance(message, Along):
+            self.along = dict(message.values)
+            message = self._next()
         if not isinstance(message, Turn | Heartbeat | Goodbye | None):
             raise BrokenFrame(f"the node answered {type(message).__name__} though nothing was asked")
         return message

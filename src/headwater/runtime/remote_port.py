@@ -44,7 +44,7 @@ from headwater.runtime.remote_wire import (
     from_remote,
 )
 from headwater.runtime.store import LmdbStore
-from headwater.runtime.wire import BrokenFrame, Done, Hello
+from headwater.runtime.wire import BrokenFrame, Done, Hello, Turn
 
 log = logging.getLogger(__name__)
 
@@ -163,9 +163,11 @@ class RemoteConnection(Connection):
             self._dispatcher.hung_up(self)
 
     def send(self, message: ToRemote) -> None:
-        """Send a message, if there is still somebody to hear it."""
-        if not self._gone:
-            self.transport.write(framed(message))
+        """Send a message, if there is still somebody to hear it; a turn together with its rows."""
+        if self._gone:
+            return
+        along = framed(self._desk.along(message.parts)) if isinstance(message, Turn) else b""
+        self.transport.write(along + framed(message))
 
     def _heard(self, message: FromRemote) -> None:
         if self.transport.is_closing():

@@ -98,6 +98,12 @@ class Page(msgspec.Struct, array_like=True, tag="page", frozen=True):
     more: bool
 
 
+class Along(msgspec.Struct, array_like=True, tag="along", frozen=True):
+    """What the turn that follows takes: keys and values as they were when it was given."""
+
+    values: list[tuple[bytes, bytes | None]]
+
+
 class Held(msgspec.Struct, array_like=True, tag="held", frozen=True):
     """Nobody else commits now."""
 
@@ -125,7 +131,7 @@ Reading = Look | LookAway | Fetch | Walk
 Writing = Commit | Hold | Release
 FromRemote = Knock | Done | Reading | Writing
 Answer = Values | Page | Held | Released | Committed | Conflicted | Refused
-ToRemote = Turn | Heartbeat | Goodbye | Answer
+ToRemote = Turn | Along | Heartbeat | Goodbye | Answer
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 from_remote: Final = msgspec.msgpack.Decoder(FromRemote)

@@ -9,7 +9,8 @@ import pytest
 from headwater.dataflow.stream import Flow
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured import StructuredSettings, StructuredStatus, run_structured
+from headwater.runtime.structured.query import StructuredStatus, run_structured
+from headwater.runtime.structured.settings import StructuredSettings
 
 RunTwin = Callable[..., StructuredStatus]
 

@@ -1,6 +1,5 @@
 """From a source to files."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,10 @@ from headwater.operators.watermarks import WithWatermark
 from headwater.runtime.structured.feed import FILES_AHEAD, Feeder
 from tests.runtime.structured.readings import READINGS, readings
 
-NEVER = threading.Event()
+
+def always() -> bool:
+    """Go on waiting."""
+    return True
 
 
 def feeder_of(items: list[Any], directory: Path, schema: pa.Schema | None = None, **how: Any) -> Feeder:
@@ -25,10 +27,11 @@ def feeder_of(items: list[Any], directory: Path, schema: pa.Schema | None = None
 
 def fed(feeder: Feeder) -> list[list[dict[str, Any]]]:
     """Let the feeder work to its end, with readers that keep up, and return the rows of each file."""
-    names = feeder.schema(NEVER).names
+    names = feeder.schema(always).names
     files: list[list[dict[str, Any]]] = []
     while not feeder.has_ended:
         feeder.turn()
+        assert feeder.staged <= len(files) + 1, "one file at a time: each may have to be worked off first"
         for number in range(len(files), feeder.staged):
             table = pq.read_table(feeder.directory / f"{number:09}.parquet", partitioning=None)
             files.append(table.rename_columns(names).to_pylist())
@@ -38,7 +41,7 @@ def fed(feeder: Feeder) -> list[list[dict[str, Any]]]:
 
 def test_every_batch_is_a_file_and_file_times_rise(tmp_path: Path) -> None:
     feeder = feeder_of([pa.RecordBatch.from_pylist([{"x": number}]) for number in range(5)], tmp_path)
-    feeder.schema(NEVER)
+    feeder.schema(always)
     while not feeder.has_ended:
         feeder.turn()
     times = [path.stat().st_mtime_ns // 1_000_000 for path in sorted(feeder.directory.iterdir())]
@@ -77,7 +80,7 @@ def test_a_late_row_begins_a_new_file(tmp_path: Path) -> None:
 
 def test_columns_are_found_in_the_first_rows_and_kept(tmp_path: Path) -> None:
     feeder = feeder_of([{"x": 1}, {"x": 2, "y": "b"}], tmp_path)
-    assert feeder.schema(NEVER).names == ["x", "y"]
+    assert feeder.schema(always).names == ["x", "y"]
     assert fed(feeder) == [[{"x": 1, "y": None}, {"x": 2, "y": "b"}]]
 
 
@@ -89,4 +92,6 @@ def test_rows_that_do_not_fit_the_first_are_refused(tmp_path: Path) -> None:
 
 def test_a_source_without_rows_or_declaration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FlowError, match="source 's' has no rows and declares no schema="):
-        feeder_of([], tmp_path).schema(NEVER)
+        feeder_of([], tmp_path).schema(always)
+    with pytest.raises(FlowError, match="source 's' has given no rows and declares no schema="):
+        feeder_of([{"x": 1}], tmp_path / "later").schema(lambda: False)

@@ -11,7 +11,8 @@ from headwater.dataflow.stream import Stream, Vertex, flow
 from headwater.model.errors import ConfigError, FlowError
 from headwater.operators.base import Operator
 from headwater.operators.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow
-from headwater.runtime.structured import refusals, run_structured
+from headwater.runtime.structured.query import run_structured
+from headwater.runtime.structured.refusals import refusals
 from tests.runtime.structured.readings import stream_of
 
 SECOND = 1_000_000

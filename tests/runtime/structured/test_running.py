@@ -9,7 +9,7 @@ import pytest
 from headwater.connectors import read, to
 from headwater.dataflow.stream import flow
 from headwater.model.errors import ConnectorError, FlowError, UserCodeError
-from headwater.runtime.structured import Ending
+from headwater.runtime.structured.query import Ending
 from tests.runtime.structured.conftest import RunTwin
 
 pytestmark = pytest.mark.spark

@@ -1,7 +1,5 @@
-"""The twin: the same graph as a stock Structured Streaming query, on any Spark master."""
+"""The twin: the same graph as a stock Structured Streaming query, on any Spark master.
 
-from headwater.runtime.structured.query import Ending, StructuredStatus, run_structured
-from headwater.runtime.structured.refusals import refusals
-from headwater.runtime.structured.settings import StructuredSettings
-
-__all__ = ["Ending", "StructuredSettings", "StructuredStatus", "refusals", "run_structured"]
+`query.run_structured` runs it, `refusals.refusals` says what it cannot do. Nothing is imported here: executors load the
+steps of a query from this package, and need not load the driver's part.
+"""

@@ -8,9 +8,9 @@ has to wait; files that every query has read are deleted.
 
 import logging
 import os
-import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,7 @@ class Feeder:
         self._schema = spec.schema
         self._form: pa.Schema | None = None
         self._ahead: deque[pa.RecordBatch] = deque()  # read to find out the columns, and not staged yet
+        self._parts: deque[pa.RecordBatch] = deque()  # of a batch, each to become a file
         self._sampled = False
         self._over = False
         self._pending: list[pa.RecordBatch] = []
@@ -61,28 +62,28 @@ class Feeder:
         directory.mkdir(parents=True)
         self._reader = spec.open(None)
 
-    def schema(self, stop: threading.Event) -> pa.Schema:
+    def schema(self, is_wanted: Callable[[], bool]) -> pa.Schema:
         """Return the columns of the source, as declared or as the first rows have them."""
         if self._schema is None:
-            first = self.first(stop)
+            first = self.first(is_wanted)
             if first is None:
                 raise FlowError(
-                    f"source {self.name!r} has no rows and declares no schema=; "
+                    f"source {self.name!r} has {'no' if self._over else 'given no'} rows and declares no schema=; "
                     "Structured Streaming must know the columns before it starts"
                 )
             self._schema = first.schema
         return self._schema
 
-    def first(self, stop: threading.Event) -> pa.RecordBatch | None:
-        """Return the first rows, waiting for them if need be; None if the source has none."""
+    def first(self, is_wanted: Callable[[], bool]) -> pa.RecordBatch | None:
+        """Return the first rows, waiting for them as long as they are wanted; None if there are none."""
         if not self._sampled:
-            self._sample(stop)
+            self._sample(is_wanted)
             self._sampled = True
         return unite(list(self._ahead)) if self._ahead else None
 
-    def _sample(self, stop: threading.Event) -> None:
+    def _sample(self, is_wanted: Callable[[], bool]) -> None:
         rows = 0
-        while rows < SAMPLE_ROWS and not stop.is_set():
+        while rows < SAMPLE_ROWS and is_wanted():
             now_us = _now_us()
             match self._reader.poll(self._file_rows, now_us):
                 case Rows(batch=batch):
@@ -92,16 +93,19 @@ class Feeder:
                 case Idle(until_us=until_us):
                     if rows:
                         return
-                    stop.wait(_rest_s(until_us, now_us))
+                    time.sleep(_rest_s(until_us, now_us))
                 case Ended():
                     self._over = True
                     return
 
     def turn(self) -> float:
-        """Move some rows from the source to a file; return how many seconds to rest before the next turn."""
+        """Move some rows from the source to at most one file; return how long to rest before the next turn."""
         self._forget()
         if self._unread >= FILES_AHEAD:
             return REST_S
+        if self._parts:
+            self._stage(self._parts.popleft())
+            return 0.0
         if self._ahead:
             self._take(self._ahead.popleft())
             return 0.0
@@ -143,8 +147,7 @@ class Feeder:
             return
         self.rows += batch.num_rows
         if not self._gather:
-            for rows in self._parted(batch):
-                self._stage(rows)
+            self._parts.extend(self._parted(batch))
             return
         self._pending.append(batch)
         if self._unread == 0 or sum(rows.num_rows for rows in self._pending) >= self._file_rows:

@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from headwater.operators.enriching import Enrich
 from headwater.operators.interval_join import IntervalJoin
-from headwater.operators.joining import StreamJoin
+from headwater.operators.joining import StreamJoin, free_name
 from headwater.operators.window_join import WindowJoin
 from headwater.runtime.structured.columns import spark_form, table_in
 from headwater.runtime.structured.streams import EVENT_TIME, Site, Stream, computed
 from headwater.runtime.structured.windows import window_column
 
+_MATCHES: Final = "matches"
+_PLACE: Final = "place"
 _HOW: Final = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
 
 
@@ -41,7 +44,7 @@ def joined(site: Site) -> Stream:
 
 def _side(rows: Stream, operator: StreamJoin, source: int) -> DataFrame:
     """Return the columns of one side under names of their own, with the window or the event time."""
-    timed = rows.with_event_time((operator.left_time, operator.right_time)[source])
+    timed = rows.with_event_time(operator.time_of(source))
     time = window_column(operator.window) if isinstance(operator, WindowJoin) else sf.col(EVENT_TIME)
     renamed = timed.toDF(*(f"side{source}_{at}" for at in range(len(rows.schema))), EVENT_TIME)
     return renamed.select(time.alias(f"time{source}"), *(f"side{source}_{at}" for at in range(len(rows.schema))))
@@ -74,12 +77,24 @@ def enriched(site: Site, now_us: int) -> Stream:
     table = operator.table.load(now_us)
     names = [name for name in (operator.columns or table.column_names) if name not in operator.right_on]
     kept = table.select([*operator.right_on, *names])
-    form = spark_form(kept.schema, f"the table of {site.where}")
-    static = site.session.createDataFrame(table_in(kept, form)).toDF(*(f"table{at}" for at in range(len(form))))
     plain = rows.frame.toDF(*(f"row{at}" for at in range(len(rows.schema))))
     condition = sf.lit(True)
     for at, name in enumerate(operator.left_on):
         condition &= sf.col(f"row{rows.schema.get_field_index(name)}") == sf.col(f"table{at}")
-    both = plain.join(sf.broadcast(static), condition, _HOW[operator.how])
-    looked_up = [f"table{len(operator.right_on) + at}" for at in range(len(names))]
-    return computed(both.select(*plain.columns, *looked_up), site.schema, site.where)
+    both = plain.join(sf.broadcast(_by_key(site, kept, len(operator.right_on))), condition, _HOW[operator.how])
+    found = both.select(*plain.columns, sf.explode_outer(_MATCHES).alias(_MATCHES))
+    looked_up = [sf.col(_MATCHES)[f"table{len(operator.right_on) + at}"] for at in range(len(names))]
+    taken = set(rows.schema.names)
+    added = [kept.schema.field(name).with_name(free_name(name, operator.suffix, taken)) for name in names]
+    return computed(found.select(*plain.columns, *looked_up), pa.schema([*rows.schema, *added]), site.where)
+
+
+def _by_key(site: Site, table: pa.Table, keys: int) -> DataFrame:
+    """Return a row for each key, with all that the table has for it, in order; a join alone would turn it round."""
+    form = spark_form(table.schema, f"the table of {site.where}")
+    names = [f"table{at}" for at in range(len(form))]
+    plain = (
+        table_in(table, form).rename_columns(names).append_column(_PLACE, pa.array(range(table.num_rows), pa.int64()))
+    )
+    in_order = sf.sort_array(sf.collect_list(sf.struct(_PLACE, *names[keys:])))
+    return site.session.createDataFrame(plain).groupBy(*names[:keys]).agg(in_order.alias(_MATCHES))

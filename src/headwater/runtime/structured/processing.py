@@ -8,7 +8,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from headwater.operators.processing import Process
 from headwater.runtime.structured.columns import quoted, spark_form, struct_of
 from headwater.runtime.structured.stateless import Chained
-from headwater.runtime.structured.streams import EVENT_TIME, Site, Stream
+from headwater.runtime.structured.streams import Site, Stream
 
 _MODES: Final = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
 
@@ -18,9 +18,8 @@ def processed(site: Site) -> Stream:
     operator, rows = site.operator, site.inputs[0]
     assert isinstance(operator, Process)
     frame = rows.frame
-    if operator.event_time is not None:
-        frame = rows.with_event_time(operator.event_time).drop(quoted(operator.event_time))
-        frame = frame.withColumnRenamed(EVENT_TIME, operator.event_time).select(*map(quoted, rows.schema.names))
+    if operator.time_mode == "eventtime" and operator.event_time is not None:
+        frame = rows.marked(operator.event_time)
     keys = [quoted(name) for name in operator.key_columns]
     initial = None
     if operator.initial_state is not None:

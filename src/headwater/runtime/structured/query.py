@@ -36,7 +36,7 @@ from headwater.runtime.structured.paths import has_watermark, sources_of, upstre
 from headwater.runtime.structured.pickling import users_code_by_value
 from headwater.runtime.structured.refusals import is_behind, keeps_state, refusals
 from headwater.runtime.structured.rehearsal import Rehearsal
-from headwater.runtime.structured.session import beside, start_structured_session
+from headwater.runtime.structured.session import beside, is_elsewhere, start_structured_session
 from headwater.runtime.structured.settings import StructuredSettings
 from headwater.runtime.structured.trouble import TroubleBox
 from headwater.runtime.structured.watermarks import endings_of
@@ -91,7 +91,7 @@ def run_structured(
     refused = refusals(graph)
     if refused:
         raise FlowError("; ".join(refused))
-    if directory is None and master is not None and not master.startswith("local"):
+    if directory is None and is_elsewhere(master):
         raise ConfigError(f"a run on {master} needs a directory that all workers see under the same path")
     with ExitStack() as closing:
         place = _place(flow.name, directory, closing)
@@ -100,8 +100,8 @@ def run_structured(
             closing.callback(_stop_session, session)
         settings = settings or StructuredSettings()
         own = beside(session, settings.spark)
-        run = _Run(graph, own, place, settings, stop or threading.Event(), closing)
-        return run.to_end(limit_s, on_progress)
+        run = _Run(graph, own, place, settings, _Wish(stop or threading.Event(), limit_s), closing)
+        return run.to_end(on_progress)
 
 
 def _place(flow: str, directory: Path | None, closing: ExitStack) -> Path:
@@ -120,6 +120,20 @@ def _stop_session(session: SparkSession) -> None:
         log.warning("Spark did not stop in order: %s", failure)
 
 
+class _Wish:
+    """When to end before the flow does: somebody says so, or the time is up."""
+
+    def __init__(self, stop: threading.Event, limit_s: float | None) -> None:
+        self.stop = stop
+        self._ends = None if limit_s is None else time.monotonic() + limit_s
+
+    def ending(self) -> Ending | None:
+        """Return why to end now; None to go on."""
+        if self.stop.is_set():
+            return Ending.STOPPED
+        return Ending.TIME_UP if self._ends is not None and time.monotonic() >= self._ends else None
+
+
 class _Run:
     """One run of a graph."""
 
@@ -129,11 +143,11 @@ class _Run:
         session: SparkSession,
         place: Path,
         settings: StructuredSettings,
-        stop: threading.Event,
+        wish: _Wish,
         closing: ExitStack,
     ) -> None:
         self._graph, self._session, self._place, self._settings = graph, session, place, settings
-        self._stop = stop  # somebody's wish
+        self._wish = wish
         self._halt = threading.Event()  # for the feeders, in any case
         self._closing = closing
         self._began = time.monotonic()
@@ -150,13 +164,13 @@ class _Run:
         (place / "trouble").mkdir()
         self._trouble = TroubleBox(str(place / "trouble"))
 
-    def to_end(self, limit_s: float | None, on_progress: Callable[[StructuredStatus], None]) -> StructuredStatus:
+    def to_end(self, on_progress: Callable[[StructuredStatus], None]) -> StructuredStatus:
         """Run, and return how it went."""
         self._open_sources()
         self._open_sinks()
         self._start_queries()
         self._start_feeding()
-        ending = self._watch(limit_s, on_progress)
+        ending = self._watch(on_progress)
         self._halt.set()
         if ending is not Ending.STOPPED:
             ends = time.monotonic() + DRAIN_S
@@ -195,9 +209,12 @@ class _Run:
             staging=self._place / "rows",
             endings=self._endings,
             trouble=self._trouble,
-            schemas={name: feeder.schema(self._stop) for name, feeder in self._feeders.items()},
-            rehearsal=Rehearsal(self._graph, lambda name: self._feeders[name].first(self._stop)),
+            schemas={name: feeder.schema(self._is_wanted) for name, feeder in self._feeders.items()},
+            rehearsal=Rehearsal(self._graph, lambda name: self._feeders[name].first(self._is_wanted)),
         )
+
+    def _is_wanted(self) -> bool:
+        return self._wish.ending() is None
 
     def _start_queries(self) -> None:
         self._closing.callback(self._stop_queries)
@@ -252,22 +269,20 @@ class _Run:
             self._settle(self._halt.is_set)
         return rest_s
 
-    def _watch(self, limit_s: float | None, on_progress: Callable[[StructuredStatus], None]) -> Ending:
+    def _watch(self, on_progress: Callable[[StructuredStatus], None]) -> Ending:
         show_at = 0.0
         while True:
             self._raise_trouble()
             self._note_progress()
             if self._has_finished():
                 return Ending.FINISHED
-            if self._stop.is_set():
-                return Ending.STOPPED
-            now = time.monotonic()
-            if limit_s is not None and now - self._began >= limit_s:
-                return Ending.TIME_UP
-            if now >= show_at:
-                show_at = now + SHOW_S
+            ending = self._wish.ending()
+            if ending is not None:
+                return ending
+            if time.monotonic() >= show_at:
+                show_at = time.monotonic() + SHOW_S
                 on_progress(self._status(None))
-            self._stop.wait(LOOK_S)
+            self._wish.stop.wait(LOOK_S)
 
     def _note_progress(self) -> None:
         """Note which files the queries have read, and tell of the end of inputs that are through."""
@@ -294,7 +309,7 @@ class _Run:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            if self._stop.is_set() or self._has_trouble() or is_enough():
+            if self._wish.stop.is_set() or self._has_trouble() or is_enough():
                 return
             threads[0].join(LOOK_S)
             threads = [thread for thread in threads if thread.is_alive()]

@@ -40,9 +40,14 @@ class Stream:
         return Stream(plain.mapInArrow(step, struct_of(spark_form(schema, where))), schema)
 
     def with_event_time(self, column: str, delay_ms: int = 0) -> DataFrame:
-        """Return the frame with one more column, which stateful operators compare with the watermark."""
+        """Return the rows that have an event time, in one more column, which Spark compares with the watermark."""
         marked = quoted(column).cast("timestamp").alias(EVENT_TIME, metadata={_WATERMARKED: delay_ms})
-        return self.frame.withColumn(EVENT_TIME, marked)
+        return self.frame.withColumn(EVENT_TIME, marked).filter(sf.col(EVENT_TIME).isNotNull())
+
+    def marked(self, column: str) -> DataFrame:
+        """Return all rows, with a column of theirs marked as the one that Spark compares with the watermark."""
+        event_time = quoted(column).cast("timestamp").alias(column, metadata={_WATERMARKED: 0})
+        return self.frame.select(*(event_time if name == column else quoted(name) for name in self.schema.names))
 
 
 def computed(frame: DataFrame, schema: pa.Schema | None, where: str) -> Stream:

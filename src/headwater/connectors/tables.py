@@ -1,0 +1,201 @@
+"""Tables beside a stream: a file, rows in memory, a DataFrame, or a function that fetches rows.
+
+What is in memory travels with the flow. A file is read, and a function called, by every worker that needs the rows, and
+again when `refresh` has passed. A refresh that fails says so in the log and leaves the rows in use, so that a file that
+is being written stops nothing; better still, put a new file in place by renaming it onto the old.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from headwater.connectors.columns import as_batch
+from headwater.connectors.files import no_access
+from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
+from headwater.model.time import duration_us
+
+log = logging.getLogger(__name__)
+
+KEY: Final = "key"
+VALUE: Final = "value"
+
+_FILES_MAX: Final = 8  # that a worker keeps parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTable:
+    """A CSV, JSON lines or Parquet file, as the end of its name says."""
+
+    path: str
+    schema: pa.Schema | None = None
+    refresh_us: int | None = None
+
+    def load(self, now_us: int) -> pa.Table:
+        """Read the file; one that was not touched since it was last read is not parsed again."""
+        try:
+            found = os.stat(self.path)
+            return _parsed(self.path, self.schema, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+        except OSError as failure:
+            raise no_access(self.path, failure, "read") from failure
+
+    def refresh(self, now_us: int) -> pa.Table | None:
+        """Read the file again."""
+        try:
+            return self.load(now_us)
+        except HeadwaterError as failure:
+            _warn(self.path, failure)
+            return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldTable:
+    """Rows in memory, which stay as they are."""
+
+    rows: pa.Table
+    refresh_us: int | None = None
+
+    def load(self, now_us: int) -> pa.Table:
+        """Return the rows."""
+        return self.rows
+
+    def refresh(self, now_us: int) -> pa.Table | None:
+        """Return the rows, the same as before."""
+        return self.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchedTable:
+    """Rows that a function returns."""
+
+    function: Callable[[], Any]
+    refresh_us: int | None = None
+
+    def load(self, now_us: int) -> pa.Table:
+        """Call the function."""
+        return pa.Table.from_batches([_rows_of(self.function(), f"the table of {self._name}")])
+
+    def refresh(self, now_us: int) -> pa.Table | None:
+        """Call it again."""
+        try:
+            return self.load(now_us)
+        except Exception as failure:  # a user's code may raise anything
+            _warn(self._name, failure)
+            return None
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+
+def table(
+    source: Any, *, schema: pa.Schema | None = None, refresh: str | timedelta | None = None
+) -> FileTable | HeldTable | FetchedTable:
+    """Make a table of a path (.csv, .json, .jsonl, .parquet), rows, or a function of no arguments that returns rows.
+
+    Rows are a pyarrow Table, a pandas or Spark DataFrame, a dict of columns, a list of row dicts; or a dict by key:
+    `{"a": {"room": 1}}` has columns `key` and `room`, `{"a": 1}` has `key` and `value`. A Spark DataFrame is collected
+    here and now.
+    """
+    refresh_us = None if refresh is None else duration_us(refresh)
+    if refresh_us is not None and refresh_us <= 0:
+        raise FlowError(f"refresh={refresh!r} must be longer than nothing")
+    if isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
+        if not path.endswith(tuple(_READERS)):
+            raise FlowError(f"the table {path} is not one of {', '.join(_READERS)}; give it the name of its format")
+        return FileTable(path=path, schema=schema, refresh_us=refresh_us)
+    if callable(source):
+        return FetchedTable(function=source, refresh_us=refresh_us)
+    if refresh_us is not None:
+        raise FlowError("only a file or a function can be refreshed; rows in memory stay as they are")
+    try:
+        rows = pa.Table.from_batches([_rows_of(source, "the table")])
+        return HeldTable(rows=rows if schema is None else _in_schema(rows, schema, "it"))
+    except (ConnectorError, pa.ArrowException) as failure:
+        raise FlowError(f"the table cannot be made: {failure}") from failure
+
+
+def _rows_of(source: Any, where: str) -> pa.RecordBatch:
+    if callable(getattr(source, "toArrow", None)):  # Spark's DataFrame, which must not be imported to be recognised
+        source = source.toArrow()
+    if isinstance(source, Mapping) and source and not all(map(_is_column, source.values())):
+        source = [{KEY: key, **(row if isinstance(row, Mapping) else {VALUE: row})} for key, row in source.items()]
+    return as_batch(source, None, where)
+
+
+def _is_column(values: Any) -> bool:
+    return not isinstance(values, Mapping | str | bytes) and (
+        isinstance(values, Sequence) or hasattr(values, "__array__")
+    )
+
+
+def _warn(name: str, failure: Exception) -> None:
+    log.warning("the table %s was not refreshed, the rows in use stay: %s", name, failure)
+
+
+@lru_cache(maxsize=_FILES_MAX)
+def _parsed(path: str, schema: pa.Schema | None, version: tuple[int, ...]) -> pa.Table:
+    """Return the rows of a file as it was at a version."""
+    with open(path, "rb") as file:
+        content = pa.py_buffer(file.read())
+    read = next(reader for ending, reader in _READERS.items() if path.endswith(ending))
+    try:
+        return read(content, schema)
+    except (pa.ArrowException, UnicodeDecodeError) as failure:
+        raise ConnectorError(
+            f"{path} cannot be read as a table: {failure}; correct the file or its schema"
+        ) from failure
+
+
+def _read_csv(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
+    return pa.csv.read_csv(
+        content,
+        read_options=pa.csv.ReadOptions(use_threads=False),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=schema,
+            include_columns=None if schema is None else schema.names,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _read_json(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
+    return pa.json.read_json(
+        content,
+        read_options=pa.json.ReadOptions(use_threads=False),
+        parse_options=pa.json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        ),
+    )
+
+
+def _read_parquet(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
+    rows = pq.read_table(pa.BufferReader(content))
+    return rows if schema is None else _in_schema(rows, schema, "the Parquet file")
+
+
+def _in_schema(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    lacking = [name for name in schema.names if name not in rows.column_names]
+    if lacking:
+        raise pa.ArrowInvalid(f"{where} lacks column {lacking[0]!r}; it has only: {', '.join(rows.column_names)}")
+    return rows.select(schema.names).cast(schema)
+
+
+_READERS: Final = {
+    ".csv": _read_csv,
+    ".json": _read_json,
+    ".jsonl": _read_json,
+    ".ndjson": _read_json,
+    ".parquet": _read_parquet,
+}

@@ -1,0 +1,59 @@
+"""Two engines for the same flow: Headwater, and Spark in the same process."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.dataflow.stream import Flow
+from headwater.runtime.node import Node
+from headwater.runtime.pool import SparkPool
+from headwater.runtime.structured.query import run_structured
+from headwater.runtime.structured.session import beside
+from headwater.runtime.structured.settings import StructuredSettings
+
+PATIENCE_S = 150.0
+
+RunFlow = Callable[[Flow], None]
+
+
+@pytest.fixture(scope="session")
+def spark(spark_node: Node) -> SparkSession:
+    """Spark SQL, for batch queries that say what must come out."""
+    pool = spark_node.pool
+    assert isinstance(pool, SparkPool)
+    return beside(pool.session, {})
+
+
+@pytest.fixture
+def on_headwater(spark_node: Node) -> RunFlow:
+    """Runs a flow to its end on a node of Spark tasks; its ledger must balance."""
+
+    def run(flow: Flow) -> None:
+        app = spark_node.deploy(flow)
+        assert spark_node.wait(app, PATIENCE_S)
+        if app.error is not None:
+            raise app.error
+        assert spark_node.ledger(app).balanced
+        spark_node.remove(flow.name)
+
+    return run
+
+
+@pytest.fixture
+def on_structured(spark_node: Node, tmp_path: Path) -> RunFlow:
+    """Runs a flow to its end as Structured Streaming, late rows judged one by one as Headwater judges them."""
+    pool = spark_node.pool
+    assert isinstance(pool, SparkPool)
+
+    def run(flow: Flow) -> None:
+        run_structured(
+            flow,
+            session=pool.session,
+            directory=tmp_path,
+            settings=StructuredSettings(exact_lateness=True),
+            limit_s=PATIENCE_S,
+        )
+
+    return run
