@@ -13,7 +13,7 @@ from headwater.runtime.structured.query import run_structured
 from headwater.runtime.structured.session import beside
 from headwater.runtime.structured.settings import StructuredSettings
 
-PATIENCE_S = 150.0
+PATIENCE_S = 600.0
 
 RunFlow = Callable[[Flow], None]
 

@@ -34,6 +34,7 @@ from headwater.runtime.structured.keyed import per_key
 from headwater.runtime.structured.processing import processed
 from headwater.runtime.structured.refusals import is_plain, is_stateful
 from headwater.runtime.structured.rehearsal import Rehearsal
+from headwater.runtime.structured.sink_query import first_line
 from headwater.runtime.structured.stateless import Chained, ChainStep
 from headwater.runtime.structured.streams import Site, Stream, computed
 from headwater.runtime.structured.transforms import transformed
@@ -193,8 +194,3 @@ def _united(site: Site) -> Stream:
         chosen = other.frame.select(*map(quoted, first.schema.names))
         frame = frame.union(computed(chosen, first.schema, site.where).frame)
     return Stream(frame, first.schema)
-
-
-def first_line(failure: Exception) -> str:
-    """Return the first line of a message of Spark's."""
-    return str(failure).strip().splitlines()[0]

@@ -1,5 +1,6 @@
 """The Spark session of a twin: its own on any master, or one beside a session that is there already."""
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from headwater.runtime.config import cores_here
 from headwater.runtime.spark import spark_conf, start_spark
 
 _HEAP: Final = "1g"  # of the driver, through which all rows of the sinks pass
+_EXECUTOR_MB: Final = 1_024  # Spark's own default
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _ROCKS: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 _PLAIN_FILES: Final = f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -40,7 +42,7 @@ def start_structured_session(directory: Path, master: str | None = None) -> Spar
     cores = cores_here()
     if is_elsewhere(master):
         assert master is not None
-        conf = spark_conf(directory, cores, master, host=reach_master(master))
+        conf = spark_conf(directory, cores, master, host=_host_for(master), executor_mb=_EXECUTOR_MB)
         conf.set("spark.task.maxFailures", "4")  # Spark's own: here a task that fails again and again is the user's
     else:
         conf = spark_conf(directory, cores).set("spark.master", master or f"local[{cores}]")
@@ -48,6 +50,13 @@ def start_structured_session(directory: Path, master: str | None = None) -> Spar
     conf.set("spark.driver.memory", _HEAP)
     conf.set("spark.ui.showConsoleProgress", "false")
     return start_spark(directory, conf)
+
+
+def _host_for(master: str) -> str:
+    """Return the address of this machine as the executors see it."""
+    if master.startswith("spark://"):
+        return reach_master(master)
+    return "127.0.0.1" if master.startswith("local-cluster") else socket.gethostname()
 
 
 def beside(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:

@@ -1,0 +1,248 @@
+"""The same flow on Headwater and on stock Structured Streaming: the same rows, per key in order, late ones included.
+
+Event times are multiples of 250 ms and delays are not, so no row stands exactly at a watermark: there the two differ on
+purpose (Spark's joins and deduplication drop it, Headwater keeps it).
+"""
+
+import datetime as dt
+import os
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+import headwater as hw
+from headwater import functions as F
+from headwater.connectors import to
+from tests.differential.conftest import RunFlow
+from tests.differential.rows import KEYS, SCHEMA, START, by_key, unordered
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SEEDS = range(1, 1 + int(os.environ.get("HEADWATER_TWIN_SEEDS", "1")))
+DELAY = "10.1 seconds"
+
+
+def readings(seed: int, rows: int = 70) -> list[pa.RecordBatch]:
+    """Return rows that mostly advance, some out of order, some late, in batches of several sizes, one of them empty."""
+    rng = random.Random(seed)
+    made = []
+    for number in range(rows):
+        late = rng.choice([0.0, 0.0, 0.0, 3.0, 8.0, 25.0])
+        seconds = max(0.0, number * 1.5 - late + rng.randrange(8) / 4)
+        made.append(
+            {
+                "n": number,
+                "key": rng.choice(KEYS[:5]),
+                "ts": None if rng.random() < 0.04 else START + dt.timedelta(seconds=seconds),
+                "value": rng.choice([None, float("nan"), *(number / 8 for number in range(-20, 20))]),
+                "count": rng.choice([None, 1, 2, 3]),
+                "text": rng.choice(KEYS),
+            }
+        )
+    table = pa.Table.from_pylist(made, schema=SCHEMA)
+    edges = sorted({0, rows, *rng.sample(range(rows), 5)})
+    cut = [table.slice(start, end - start) for start, end in pairwise(edges)]
+    return [batch for part in cut for batch in part.combine_chunks().to_batches()]
+
+
+def source(seed: int, name: str = "readings") -> hw.Stream:
+    """Return a stream of such rows."""
+    return hw.source(hw.read.iterable(readings(seed), schema=SCHEMA).vertex.part, name=name)  # type: ignore[arg-type]
+
+
+class Both:
+    """One flow for each engine, with sinks of the same names."""
+
+    def __init__(self, name: str) -> None:
+        """Begin without sinks."""
+        self.name = name
+        self.sinks: dict[str, tuple[Any, Any]] = {}
+
+    def flow(self, side: int, outputs: dict[str, hw.Stream]) -> hw.Flow:
+        """Return the flow of one side."""
+        for name in outputs:
+            self.sinks.setdefault(name, (to.memory(), to.memory()))
+        ends = [stream.sink(self.sinks[name][side], name=name) for name, stream in outputs.items()]
+        return hw.flow(f"{self.name}-{'ab'[side]}", *ends)
+
+    def rows(self, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return what both sides gave a sink."""
+        ours, theirs = self.sinks[name]
+        return ours.rows(), theirs.rows()
+
+
+def doubled(row: hw.Row) -> hw.Row:
+    """A map by rows."""
+    return {"n": row["n"], "key": row["key"], "double": None if row["value"] is None else row["value"] * 2}
+
+
+def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A flat map by batches: every row, and once more those of even number."""
+    mask = pa.array([n % 2 == 0 for n in batch["n"].to_pylist()])
+    return pa.concat_batches([batch, batch.filter(mask)])
+
+
+def inverse(row: hw.Row) -> hw.Row:
+    """Raises on some rows."""
+    return {"n": row["n"], "inverse": 1 / (row["n"] % 5)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_operators_without_state(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None:
+    """Map, flat map, filter, select, split, union and dead letters."""
+
+    def build() -> dict[str, hw.Stream]:
+        rows = source(seed)
+        even, odd = rows.split(lambda batch: pa.array([n % 2 == 0 for n in batch["n"].to_pylist()]))
+        tried = rows.map(
+            inverse, schema=pa.schema([("n", pa.int64()), ("inverse", pa.float64())]), on_error="dead-letter"
+        )
+        return {
+            "map": rows.map(
+                doubled, schema=pa.schema([("n", pa.int64()), ("key", pa.string()), ("double", pa.float64())])
+            ),
+            "flat": rows.flat_map(twice, schema=SCHEMA).filter(hw.col("n") > 10).select("n", label="text"),
+            "union": even.select("n").union(odd.select("n")),
+            "tried": tried,
+            "dead": tried.errors.select("operator", "row"),
+        }
+
+    both = Both(f"stateless-{seed}")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    for name in both.sinks:
+        ours, theirs = both.rows(name)
+        assert unordered(ours) == unordered(theirs), name
+
+
+def spread(rows: pd.DataFrame) -> pd.DataFrame:
+    """What `apply` makes of a window."""
+    return pd.DataFrame({"rows": [len(rows)], "first": [int(rows["n"].iloc[0])], "last": [int(rows["n"].iloc[-1])]})
+
+
+SPREAD = pa.schema([("rows", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_windows(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None:
+    """Tumbling, sliding, session, of all rows, applied functions, the best of a window, and a window over windows."""
+
+    def build() -> dict[str, hw.Stream]:
+        rows = source(seed).with_watermark("ts", DELAY)
+        keyed = rows.key_by("key")
+        counted = (F.count().alias("rows"), F.sum("value").alias("sum"), F.max("value").alias("high"))
+        tumbling = keyed.window(F.window("ts", "10 seconds")).agg(*counted, F.max("ts").alias("ts"))
+        return {
+            "tumbling": tumbling,
+            "sliding": keyed.window(F.window("ts", "20 seconds", "5 seconds")).agg(*counted),
+            "session": keyed.window(F.session_window("ts", "4 seconds")).agg(*counted),
+            "all": rows.window(F.window("ts", "1 minute")).agg(*counted),
+            "applied": keyed.window(F.window("ts", "30 seconds")).apply(spread, schema=SPREAD),
+            "best": keyed.window(F.window("ts", "30 seconds"))
+            .top_k(2, "count")
+            .select("window", "key", "count", "rank"),
+        }
+
+    both = Both(f"windows-{seed}")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    for name in both.sinks:
+        ours, theirs = both.rows(name)
+        assert unordered(ours) == unordered(theirs), name
+        if name not in ("all",):
+            windows = {key: sorted(rows) for key, rows in by_key(theirs, "key").items()}
+            assert {key: sorted(rows) for key, rows in by_key(ours, "key").items()} == windows, name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_joins(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None:
+    """Within windows and within an interval, inner and outer, and with a table."""
+    places = hw.table({"key": ["a", "b", "Zürich"], "place": ["one", "two", "three"]})
+
+    def build() -> dict[str, hw.Stream]:
+        left = source(seed, "here").select("n", "key", "ts").with_watermark("ts", DELAY)
+        right = source(seed + 100, "there").select("key", "ts", m="n").with_watermark("ts", DELAY)
+        near = {"between": ("-3 seconds", "4.3 seconds"), "event_time": "ts"}
+        return {
+            "inner": left.join(right, "key", window=F.window("ts", "10 seconds")),
+            "left": left.join(right, "key", window=F.window("ts", "10 seconds"), how="left"),
+            "full": left.join(right, "key", window=F.window("ts", "10 seconds"), how="full"),
+            "near": left.join(right, "key", **near),  # type: ignore[arg-type]
+            "near-left": left.join(right, "key", how="left", **near),  # type: ignore[arg-type]
+            "places": left.enrich(places, "key"),
+        }
+
+    both = Both(f"joins-{seed}")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    for name in both.sinks:
+        ours, theirs = both.rows(name)
+        assert unordered(ours) == unordered(theirs), name
+
+
+def running(row: hw.Row, value: list[int] | None) -> tuple[hw.Row, list[int]]:
+    """A running count and sum by rows."""
+    count, total = value or [0, 0]
+    now = [count + 1, total + row["n"]]
+    return {"key": row["key"], "n": row["n"], "rows": now[0], "sum": now[1]}, now
+
+
+RUNNING = pa.schema([("key", pa.string()), ("n", pa.int64()), ("rows", pa.int64()), ("sum", pa.int64())])
+
+
+class Totals(StatefulProcessor):
+    """A processor as one writes it for `transformWithStateInPandas`."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Keep a total."""
+        self.total = handle.getValueState("total", "total bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        """Send the total on for every row."""
+        for frame in rows:
+            for number in frame["n"]:
+                before = self.total.get()[0] if self.total.exists() else 0
+                self.total.update((before + int(number),))
+                yield pd.DataFrame({"key": [key[0]], "total": [before + int(number)]})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_operators_with_state(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None:
+    """Stateful functions, processors, reduce, dedup and distinct: per key in order."""
+
+    def larger(so_far: hw.Row, row: hw.Row) -> hw.Row:
+        return row if row["n"] % 7 > so_far["n"] % 7 else so_far
+
+    def build() -> dict[str, hw.Stream]:
+        rows = source(seed)
+        small = rows.select("n", "key").filter(
+            lambda batch: pa.array([key is not None for key in batch["key"].to_pylist()])
+        )
+        marked = rows.with_watermark("ts", DELAY)
+        return {
+            "stateful": small.key_by("key").stateful(running, schema=RUNNING),
+            "process": small.key_by("key").process(Totals(), "key string, total bigint"),
+            "reduce": small.key_by("key").reduce(larger),
+            "dedup": rows.select("text", "key").dedup("key", "text"),
+            "recent": marked.select("n", "ts", "count").dedup("count", event_time="ts", within=DELAY),
+            "distinct": rows.distinct("text"),
+        }
+
+    both = Both(f"state-{seed}")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    for name in both.sinks:
+        ours, theirs = both.rows(name)
+        assert unordered(ours) == unordered(theirs), name
+    for name in ("stateful", "process", "reduce"):
+        ours, theirs = both.rows(name)
+        assert by_key(ours, "key") == by_key(theirs, "key"), name
