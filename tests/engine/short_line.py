@@ -1,6 +1,6 @@
 """The shortest line there is: questions to a node's store answered in this process, all bytes as they would travel."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headwater.model.errors import StoreError
 from headwater.model.ids import InstanceId
@@ -10,6 +10,7 @@ from headwater.runtime.remote_wire import (
     Along,
     Answer,
     Commit,
+    Held,
     Hold,
     Inbox,
     Knock,
@@ -17,6 +18,7 @@ from headwater.runtime.remote_wire import (
     LookAway,
     Reading,
     Release,
+    Released,
     ToRemote,
     Writing,
     framed,
@@ -33,6 +35,7 @@ class ShortLine:
     def __init__(self, store: LmdbStore) -> None:
         """Answer from this store."""
         self.questions = 0
+        self.before_commit: Callable[[], None] = lambda: None
         self.along: Mapping[bytes, bytes | None] = {}
         self._store = store
         self._desk = Desk(store)
@@ -74,10 +77,21 @@ class ShortLine:
 
     def _answer(self, encoded: bytes) -> Answer | None:
         message = from_remote.decode(encoded)
-        assert not isinstance(message, Knock | Done | Hold | Release), message
-        if not isinstance(message, Commit):
-            return self._desk.answer(message)
+        match message:
+            case Knock() | Done():
+                raise AssertionError(message)
+            case Hold():  # there is nobody to be held back
+                return Held()
+            case Release():
+                return Released()
+            case Commit():
+                self.before_commit()
+                return self._commit(message)
+            case _:
+                return self._desk.answer(message)
+
+    def _commit(self, wanted: Commit) -> Answer:
         try:
-            return commit(self._store, message)
+            return commit(self._store, wanted)
         except StoreError as refusal:
             return refused(refusal)

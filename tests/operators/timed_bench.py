@@ -30,7 +30,11 @@ class DictStore:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries from `start` up to but without `stop`, in order."""
-        return ((key, self.kept[key]) for key in sorted(self.kept) if start <= key < stop)
+        return iter(self.gather(start, stop))
+
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Return those entries at once."""
+        return [(key, self.kept[key]) for key in sorted(self.kept) if start <= key < stop]
 
 
 class TimedBench:

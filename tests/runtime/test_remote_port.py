@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
+from headwater.engine.store import queue_key, read_queue
+from headwater.engine.turn import COMMITS_MAX, TurnRunner
 from headwater.model.errors import ConfigError, Conflict, EngineError, StoreFull
 from headwater.runtime.address import Door, NodeAddress, this_machine
 from headwater.runtime.certificate import make_certificate
@@ -44,7 +46,7 @@ from headwater.runtime.wire import BrokenFrame, Done, Hello
 from headwater.runtime.worker import serve
 from tests.engine.short_line import ShortLine
 from tests.engine.small_node import SmallNode
-from tests.runtime.flows import by_sensor, expected_sums, running_sums
+from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
 from tests.runtime.own_process import run
 
 PATIENCE_S = 120.0
@@ -141,6 +143,36 @@ def test_what_comes_along_is_not_taken_for_true_after_a_commit(tmp_path: Path) -
     line.bring_along(node.instances)
     reports = node.pack(*[(instance, 1_000) for instance in node.instances])
     assert [report.rows for report in reports.values()] == [8, 6, 9]
+    store.close()
+
+
+@pytest.mark.parametrize("races", [0, 1, COMMITS_MAX - 1, COMMITS_MAX])
+def test_a_turn_that_is_outrun_is_committed_all_the_same_or_superseded(tmp_path: Path, races: int) -> None:
+    """Nothing is computed again for it, and what an attempt had put, as the schema of the rows, is put again."""
+    store = LmdbStore(tmp_path, disk_bytes=1 << 20)
+    line = ShortLine(store)
+    renamed = hw.read.generator(made_rows, rows=1).map(lambda row: {"m": row["n"]}, name="m")
+    sinks = [renamed.sink(hw.to.nothing(), name=name) for name in "ab"]
+    node = SmallNode(hw.flow("outrun", *sinks), store=RemoteStore(line))
+    node.feed([{"n": 1}])
+    left = iter(range(races))
+
+    def overtake() -> None:
+        if next(left, None) is not None:
+            with store.write() as txn:
+                record = read_queue(txn, node.instance("m"))
+                txn.put(queue_key(node.instance("m")), record._replace(last_end_us=record.last_end_us + 1).pack())
+
+    line.before_commit = overtake
+    report = node.turn("m")
+    if races < COMMITS_MAX:
+        assert (report.rows, report.note) == (1, "")
+        line.before_commit = lambda: None
+        node.runner = TurnRunner(node.store, node.term, {}, lambda: 0)  # which knows no schema yet
+        assert [node.write_out(name) for name in "ab"] == [[{"m": 1}], [{"m": 1}]]
+    else:
+        assert (report.rows, report.note) == (0, "superseded")
+        assert node.turn("m").rows == 1
     store.close()
 
 

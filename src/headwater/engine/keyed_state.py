@@ -33,7 +33,13 @@ class StoredState:
         known = self._known
         if not known:
             return self._read(keys)
-        values = [known.get(key, _UNKNOWN) for key in keys]
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            return self._read_unknown(keys)
+
+    def _read_unknown(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        values = [self._known.get(key, _UNKNOWN) for key in keys]
         missing = [place for place, value in enumerate(values) if value is _UNKNOWN]
         if missing:
             read = self._read([keys[place] for place in missing])
@@ -57,6 +63,18 @@ class StoredState:
                 if key >= end:
                     return
                 yield key[len(prefix) :], value
+
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Return those entries at once."""
+        prefix, end, cut = self._prefix, self._prefix + stop, len(self._prefix)
+        found: list[tuple[bytes, bytes]] = []
+        add = found.append
+        with self._store.read() as snapshot:
+            for key, value in snapshot.scan(prefix, prefix + start):
+                if key >= end:
+                    break
+                add((key[cut:], value))
+        return found
 
 
 def _drop_shared(known: Known, keys: Iterable[bytes]) -> None:

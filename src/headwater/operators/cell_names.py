@@ -54,15 +54,9 @@ def _time_of(name: bytes) -> int:
 
 
 def cells_between(state: OperatorState, space: int, from_us: int, before_us: int) -> FoundCells:
-    """Return the cells of a space from one instant up to another: `state.held`, for ten thousands at a time."""
-    low, high = (group.to_bytes(2, "big") for group in (state.groups.start, state.groups.stop))
-    names: list[bytes] = []
-    values: list[bytes] = []
-    for name, value in state._merged(space_prefix(space, from_us), space_prefix(space, before_us)):
-        if low <= name[SUFFIX_AT : SUFFIX_AT + 2] < high:
-            names.append(name)
-            values.append(value)
-    return FoundCells(names, values)
+    """Return the cells of a space from one instant up to another."""
+    found = state.gather(space, from_us, before_us)
+    return FoundCells([name for name, _ in found], [value for _, value in found])
 
 
 def cell_name(space: int, time_us: int, suffix: bytes) -> bytes:

@@ -18,6 +18,7 @@ from headwater.model.entries import (
     ALL_GROUPS,
     LONG_KEYS,
     entry_of,
+    group_of_entry,
     is_long,
     long_key_entry,
     shared_entry,
@@ -110,6 +111,10 @@ class StateStore(Protocol):
         """Yield the entries from `start` up to but without `stop`, in order."""
         ...
 
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Return those entries at once, which is several times as fast where all of them are wanted."""
+        ...
+
 
 class Held(NamedTuple):
     """An entry found by time."""
@@ -136,11 +141,14 @@ class OperatorState:
 
     def read_many(self, entries: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each entry as this turn would see it."""
-        if not self.changes:
+        changes = self.changes
+        if not changes:
             return self._store.read_many(entries)
-        missing = [entry for entry in entries if entry not in self.changes]
+        missing = [entry for entry in entries if entry not in changes]
+        if len(missing) == len(entries):
+            return self._store.read_many(entries)
         stored = dict(zip(missing, self._store.read_many(missing), strict=True)) if missing else {}
-        return [self.changes[entry] if entry in self.changes else stored[entry] for entry in entries]
+        return [changes[entry] if entry in changes else stored[entry] for entry in entries]
 
     def read(self, entry: bytes) -> bytes | None:
         """Return the value of one entry."""
@@ -176,6 +184,23 @@ class OperatorState:
             time_us, group, key = split_entry(entry)
             if group in self.groups:
                 yield Held(time_us, self._whole_key(group, key), value, entry)
+
+    def gather(self, space: int, from_us: int, before_us: int) -> list[tuple[bytes, bytes]]:
+        """Return the names and values of all entries between two instants: `held`, for ten thousands at a time."""
+        found = self._gathered(space_prefix(space, from_us), space_prefix(space, before_us))
+        if self.groups == ALL_GROUPS:
+            return found
+        return [one for one in found if group_of_entry(one[0]) in self.groups]
+
+    def _gathered(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        stored = self._store.gather(start, stop)
+        changed = {entry: value for entry, value in self.changes.items() if entry < stop and entry >= start}
+        if not changed:
+            return stored
+        merged: dict[bytes, bytes | None] = dict(stored)
+        merged.update(changed)
+        in_order = merged.items() if len(merged) == len(stored) else sorted(merged.items())  # unless some are new
+        return [(entry, value) for entry, value in in_order if value is not None]
 
     def first_us(self, space: int) -> int | None:
         """Return the time of the earliest entry of a space."""
@@ -247,6 +272,9 @@ class _Below:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._state._merged(start, stop)
+
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        return self._state._gathered(start, stop)
 
 
 class KeyedState:

@@ -45,6 +45,10 @@ def refused(stream: Stream) -> list[str]:
         (lambda: rows(heartbeat="1 second"), "with_watermark 'marks' goes on with the clock"),
         (lambda: rows("5 us"), "with_watermark 'marks' has a delay in microseconds"),
         (lambda: rows().with_watermark("ts", "1 second", name="again"), "with_watermark 'again' follows"),
+        (
+            lambda: rows().window(MINUTE).agg(COUNT, name="w", on_error="dead-letter"),
+            "window 'w' makes dead letters",
+        ),
         (lambda: rows().distinct("key", method="bloom", name="d"), "distinct 'd' uses a bloom filter"),
     ],
 )

@@ -30,7 +30,7 @@ def joined(site: Site) -> Stream:
         (_place(site.inputs[0], 0, here), _place(site.inputs[1], 1, there))
         for here, there in zip(operator.left_key, operator.right_key, strict=True)
     ]
-    condition = _in_time(operator)
+    condition = _in_time(operator) & (sf.col("lonely0") == sf.col("lonely1"))
     for here, there in keys:
         condition &= sf.col(here) == sf.col(there)
     both = left.join(right, condition, _HOW[operator.how])
@@ -43,11 +43,19 @@ def joined(site: Site) -> Stream:
 
 
 def _side(rows: Stream, operator: StreamJoin, source: int) -> DataFrame:
-    """Return the columns of one side under names of their own, with the window or the event time."""
+    """Return the columns of one side under names of their own, with the window or the event time.
+
+    A null in a key is equal to nothing. In a full outer join of streams Spark pairs such rows all the same, so those of
+    either side get a number that the other's do not have.
+    """
     timed = rows.with_event_time(operator.time_of(source))
     time = window_column(operator.window) if isinstance(operator, WindowJoin) else sf.col(EVENT_TIME)
-    renamed = timed.toDF(*(f"side{source}_{at}" for at in range(len(rows.schema))), EVENT_TIME)
-    return renamed.select(time.alias(f"time{source}"), *(f"side{source}_{at}" for at in range(len(rows.schema))))
+    names = [f"side{source}_{at}" for at in range(len(rows.schema))]
+    lacks_key = sf.lit(False)
+    for name in operator.key_of(source):
+        lacks_key |= sf.col(_place(rows, source, name)).isNull()
+    lonely = sf.when(lacks_key, sf.lit(1 + source)).otherwise(sf.lit(0))
+    return timed.toDF(*names, EVENT_TIME).select(time.alias(f"time{source}"), lonely.alias(f"lonely{source}"), *names)
 
 
 def _place(rows: Stream, source: int, name: str) -> str:

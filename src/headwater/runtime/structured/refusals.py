@@ -9,7 +9,7 @@ from typing import Final
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Declaration
 from headwater.model.time import MILLISECOND
-from headwater.operators.base import Operator
+from headwater.operators.base import OnError, Operator
 from headwater.operators.distinct import Dedup, Distinct
 from headwater.operators.enriching import Enrich
 from headwater.operators.joining import StreamJoin
@@ -22,7 +22,7 @@ from headwater.operators.sql import Transform
 from headwater.operators.stateful import Stateful
 from headwater.operators.stateless import Filter, FlatMap, KeyBy, Map, Select, Split, Union
 from headwater.operators.watermarks import WithWatermark
-from headwater.operators.windows import SessionWindow, TimeWindow, WindowOperator
+from headwater.operators.windows import CountWindow, SessionWindow, TimeWindow, WindowOperator
 from headwater.runtime.structured.paths import upstream
 
 _PLAIN: Final = (Map, FlatMap, Filter, Split, Model)
@@ -59,6 +59,12 @@ def is_plain(part: object) -> bool:
 def is_stateful(operator: Operator) -> bool:
     """Whether the operator keeps something for every key and has no counterpart in Spark."""
     return isinstance(operator, _STATEFUL)
+
+
+def _runs_as_it_is(operator: Operator) -> bool:
+    """Whether the operator's own logic runs, inside a task of Spark's."""
+    counts = isinstance(operator, WindowOperator) and isinstance(operator.window, CountWindow)
+    return is_plain(operator) or is_stateful(operator) or counts
 
 
 def keeps_state(operator: Operator) -> bool:
@@ -108,6 +114,11 @@ def _of_operator(name: str, operator: Operator) -> Iterator[str]:
             )
         case _ if not isinstance(operator, _KNOWN):
             yield f"operator {name!r} is a {operator.kind}, for which Structured Streaming has no counterpart"
+    if operator.on_error is OnError.DEAD_LETTER and not _runs_as_it_is(operator):
+        yield (
+            f"{operator.kind} {name!r} makes dead letters of rows that raise; "
+            "Structured Streaming runs it by itself and stops at an error, leave out on_error="
+        )
     if isinstance(operator, Dedup | Distinct) and operator.within_us is not None and operator.within_us % MILLISECOND:
         yield f"{operator.kind} {name!r} remembers to the microsecond; Structured Streaming knows whole milliseconds"
 

@@ -100,7 +100,11 @@ class Kept:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries from `start` up to but without `stop`, in order."""
-        return ((key, self._entries[key]) for key in sorted(self._entries) if start <= key < stop)
+        return iter(self.gather(start, stop))
+
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Return those entries at once."""
+        return [(key, self._entries[key]) for key in sorted(self._entries) if start <= key < stop]
 
 
 @dataclass(frozen=True)
