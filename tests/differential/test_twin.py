@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import headwater as hw
 from headwater import functions as F
@@ -207,7 +207,8 @@ class Totals(StatefulProcessor):
         """Send the total on for every row."""
         for frame in rows:
             for number in frame["n"]:
-                before = self.total.get()[0] if self.total.exists() else 0
+                kept = self.total.get()
+                before = 0 if kept is None else kept[0]
                 self.total.update((before + int(number),))
                 yield pd.DataFrame({"key": [key[0]], "total": [before + int(number)]})
 

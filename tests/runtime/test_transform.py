@@ -5,6 +5,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import pandas_udf
 
 import headwater as hw
 from headwater.dataflow.compile import compile_flow
@@ -25,7 +26,7 @@ def squared(df: DataFrame) -> DataFrame:
 def by_pandas(df: DataFrame) -> DataFrame:
     """A column by a pandas UDF."""
 
-    @sf.pandas_udf("double")
+    @pandas_udf("double")  # type: ignore[call-overload]
     def half(numbers):  # type: ignore[no-untyped-def]
         return numbers / 2
 
@@ -70,8 +71,10 @@ def test_functions_udfs_queries_and_tables_work_together(spark_node: Node) -> No
     cities = hw.table({"sensor": ["s1", "s2"], "city": ["Geneva", "Zürich"]})
     sink = hw.to.memory()
     made = hw.read.generator(made_rows, rows=ROWS)
-    joined = made.transform(only_even).transform(by_pandas).sql(
-        "SELECT n, half, city FROM stream JOIN places USING (sensor)", places=cities
+    joined = (
+        made.transform(only_even)
+        .transform(by_pandas)
+        .sql("SELECT n, half, city FROM stream JOIN places USING (sensor)", places=cities)
     )
     run(spark_node, hw.flow("joined", joined.sink(sink)))
     names = {"s1": "Geneva", "s2": "Zürich"}

@@ -166,10 +166,12 @@ def _field(schema: pa.Schema, source: str) -> pa.Field:
     if source in schema.names:
         return schema.field(source)
     first, *path = source.split(".")
-    field = schema.field(first) if first in schema.names else None
+    field: pa.Field | None = schema.field(first) if first in schema.names else None
     for name in path:
-        inside = field is not None and pa.types.is_struct(field.type) and field.type.get_field_index(name) >= 0
-        field = field.type.field(name) if inside else None
+        if field is None or not pa.types.is_struct(field.type) or field.type.get_field_index(name) < 0:
+            field = None
+            break
+        field = field.type.field(name)
     if field is None:
         raise WrongResult(f"needs column {source!r}, but the rows have only: {', '.join(schema.names)}")
     return field
