@@ -1,8 +1,10 @@
 """Rows and values that are seen for the first time.
 
 What was seen is remembered by key, for ever or until the watermark has come to the first row's event time and `within`
-more, as in Structured Streaming's dropDuplicatesWithinWatermark. What is to be forgotten also stands in order of time,
-so that it is found without looking at all that is remembered.
+more, as in Structured Streaming's dropDuplicatesWithinWatermark. How long a key is remembered stands with it and counts
+from the instant on at which that has passed, whether or not the entry is still there. Entries are swept out group by
+group, two for every new one: there are never more than twice as many as are needed, each costs one write, and no turn
+has to look at all of them.
 """
 
 from collections.abc import Sequence
@@ -12,24 +14,26 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from headwater.model.entries import space_prefix
 from headwater.model.errors import FlowError
 from headwater.model.keys import keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.bloom import BloomLogic
-from headwater.operators.entry_names import EntryNames
+from headwater.operators.entry_names import EntryNames, NamesByGroup
 from headwater.operators.lateness import punctual
-from headwater.operators.long_keys import SUFFIX_AT, forget_long, remember_long
-from headwater.operators.ragged import Ints
+from headwater.operators.ragged import Ints, cut
 from headwater.operators.state import OperatorState
 
 DistinctMethod = Literal["exact", "bloom"]
 
-SEEN: Final = 1
-EXPIRY: Final = 2
+SEEN: Final = 1  # for ever
+SEEN_UNTIL: Final = 3  # by group, each with the instant at which it is forgotten
 
 _KNOWN: Final = b"\1"
+_INSTANT: Final = np.dtype("<i8")
+_LONG_AGO: Final = np.array(BEGINNING_OF_TIME, _INSTANT).tobytes()
+_SWEPT_FOR_NEW: Final = 2
+_SWEPT_MIN: Final = 256  # to begin a scan costs as much as to look at some dozen entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +152,19 @@ def needed(columns: Sequence[str], time: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*columns, *([] if time is None else [time]))))
 
 
+def first_rows(batch: pa.RecordBatch, key: Sequence[str]) -> tuple[list[Any], Ints]:
+    """Return the distinct keys of a batch, in any order, and the first row of each."""
+    rows = np.arange(batch.num_rows - 1, -1, -1)  # backwards: what is written last stays
+    column = batch.column(key[0])
+    if len(key) == 1 and column.type == pa.int64() and not column.null_count:  # Arrow would take twice as long
+        of_key = dict(zip(column.to_numpy()[::-1].tolist(), rows.tolist(), strict=True))
+        return list(of_key), np.fromiter(of_key.values(), np.int64, len(of_key))
+    keyed = keyed_rows(batch, key)
+    first = np.empty(len(keyed.keys), np.int64)
+    first[keyed.codes[::-1]] = rows
+    return keyed.keys, first
+
+
 class DedupLogic:
     """Remembers every key exactly."""
 
@@ -162,7 +179,8 @@ class DedupLogic:
         self._key, self._time, self._columns = key, time, columns
         # A key that has the event time in it cannot come again, other than late, once the watermark is behind it.
         self._within_us = 0 if within_us is None and time in key else within_us
-        self._names = EntryNames(SEEN)
+        self._names = EntryNames(SEEN) if self._within_us is None else NamesByGroup(SEEN_UNTIL)
+        self._sweep = _Sweep()
 
     def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
         """Let the first row of every new key pass."""
@@ -171,43 +189,89 @@ class DedupLogic:
             batch, times, late = punctual(batch, self._time, moment.watermark_us)
         if not batch.num_rows:
             return (None, late)
-        keyed = keyed_rows(batch, self._key)
-        names = self._names.of(keyed.keys)
-        new = [place for place, found in enumerate(moment.state.read_many(names)) if found is None]
-        if not new:
+        keys, first = first_rows(batch, self._key)
+        names = self._names.of(keys)
+        found = moment.state.read_many(names)
+        if self._within_us is None:
+            new = np.array([place for place, value in enumerate(found) if value is None], np.int64)
+        else:
+            new = np.flatnonzero(_instants([value or _LONG_AGO for value in found]) <= moment.watermark_us)
+        if not len(new):
             return (None, late)
-        first = np.flatnonzero(np.diff(np.maximum.accumulate(keyed.codes), prepend=-1))[
-            new
-        ]  # codes rise as keys appear
-        fresh = [names[place] for place in new]
-        moment.state.put_many(fresh, [_KNOWN] * len(new))
-        if self._within_us is not None:
-            assert times is not None
-            self._note(moment.state, fresh, [keyed.keys[place] for place in new], times[first])
-        passed = batch.take(pa.array(first))
+        first = first[new]
+        places = new.tolist()
+        fresh = [names[place] for place in places]
+        if times is None or self._within_us is None:
+            moment.state.put_many(fresh, [_KNOWN] * len(fresh))
+        else:
+            self._remember(moment.state, fresh, times[first], self._within_us)
+            self._sweep.owe(sum(found[place] is None for place in places))
+        passed = batch.take(pa.array(np.sort(first)))
         return (passed if self._columns is None else passed.select(list(self._columns)), late)
 
     def advance(self, moment: Moment) -> Outputs:
-        """Forget the keys whose time has passed."""
-        if self._within_us is None:
-            return (None, None)
-        state = moment.state
-        before_us = END_OF_TIME if moment.watermark_us == END_OF_TIME else moment.watermark_us + 1
-        due = [one.entry for one in state.held(EXPIRY, BEGINNING_OF_TIME, before_us)]
-        if due:
-            state.delete_many(due)
-            state.delete_many([space_prefix(SEEN, 0) + entry[SUFFIX_AT:] for entry in due])
-            forget_long(state, due, EXPIRY)
+        """Sweep out some of the keys whose time has passed."""
+        if self._within_us is not None:
+            self._sweep.run(moment)
         return (None, None)
 
     def wake_us(self, moment: Moment) -> int | None:
         """The clock means nothing here."""
         return None
 
-    def _note(self, state: OperatorState, names: list[bytes], keys: list[Any], times: Ints) -> None:
-        """Note when these keys are to be forgotten."""
-        assert self._within_us is not None
-        expiry = np.minimum(times, END_OF_TIME - 1 - self._within_us) + self._within_us
-        due = [space_prefix(EXPIRY, at) + name[SUFFIX_AT:] for at, name in zip(expiry.tolist(), names, strict=True)]
-        state.put_many(due, [b""] * len(due))
-        remember_long(state, names, keys)
+    def _remember(self, state: OperatorState, names: list[bytes], times: Ints, within_us: int) -> None:
+        """Note these keys, and until when."""
+        until = np.minimum(times, END_OF_TIME - 1 - within_us) + within_us
+        state.put_many(names, cut(until.astype(_INSTANT).tobytes(), np.full(len(names), _INSTANT.itemsize)))
+        self._sweep.expect(int(until.max()))
+
+
+class _Sweep:
+    """Takes entries out whose time has passed. What it knows is a matter of pace: forgotten, nothing but time is lost.
+
+    It owes a look at two entries for every new one. Once nothing is left that it has seen coming, it looks at all.
+    """
+
+    def __init__(self) -> None:
+        self._owed = 0
+        self._group = 0  # where it goes on
+        self._stride = 1  # groups at a time
+        self._last_us = BEGINNING_OF_TIME  # when the last of what it knows of is forgotten; the end of time: of nothing
+
+    def owe(self, new: int) -> None:
+        """Note that there are so many more entries than before."""
+        self._owed += _SWEPT_FOR_NEW * new
+
+    def expect(self, last_us: int) -> None:
+        """Note that some entries were written, and when the last of them is forgotten."""
+        self._last_us = last_us if self._last_us == END_OF_TIME else max(self._last_us, last_us)
+
+    def run(self, moment: Moment) -> None:
+        """Look at what is owed."""
+        groups = moment.state.groups
+        if moment.watermark_us >= self._last_us:
+            last_us = int(np.max(self._swept(moment, groups), initial=BEGINNING_OF_TIME))
+            self._owed, self._last_us = 0, last_us if last_us > moment.watermark_us else END_OF_TIME
+        elif self._owed >= _SWEPT_MIN:
+            self._go_on(moment, groups)
+
+    def _go_on(self, moment: Moment, groups: range) -> None:
+        start = self._group if self._group in groups else groups.start
+        stop = min(start + self._stride, groups.stop)
+        seen = max(1, len(self._swept(moment, range(start, stop))))
+        whole_round = self._stride >= len(groups)
+        self._stride = min(max(1, self._stride * self._owed // seen), len(groups))
+        self._owed = 0 if whole_round else self._owed - seen
+        self._group = stop
+
+    def _swept(self, moment: Moment, groups: range) -> Ints:
+        """Take out what has to be forgotten in these groups, and return until when each that was there is kept."""
+        found = moment.state.gather(SEEN_UNTIL, groups.start, groups.stop)
+        until = _instants([value for _, value in found])
+        gone = np.flatnonzero(until <= moment.watermark_us).tolist()
+        moment.state.delete_many([found[place][0] for place in gone])
+        return until
+
+
+def _instants(values: list[bytes]) -> Ints:
+    return np.frombuffer(b"".join(values), _INSTANT)

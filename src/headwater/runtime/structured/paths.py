@@ -46,11 +46,14 @@ def _watermarks(graph: Graph, name: str) -> Iterator[WithWatermark | None]:
             part = declared.part
             if isinstance(part, WithWatermark):
                 yield part
-            elif isinstance(part, Filter | KeyBy | Split | Union) or _keeps_names(part):
+            elif isinstance(part, Filter | KeyBy | Split | Union):
                 yield from _watermarks(graph, declared.name)
+            elif isinstance(part, Select):
+                yield from (_through(part, found) for found in _watermarks(graph, declared.name))
             elif isinstance(part, Operator):
                 yield None
 
 
-def _keeps_names(part: object) -> bool:
-    return isinstance(part, Select) and all(new == old for new, old in part.columns)
+def _through(select: Select, found: WithWatermark | None) -> WithWatermark | None:
+    """Return a watermark behind a select, if the column it is made of keeps its name there."""
+    return found if found is not None and (found.column, found.column) in select.columns else None
