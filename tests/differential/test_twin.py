@@ -28,12 +28,12 @@ SEEDS = range(1, 1 + int(os.environ.get("HEADWATER_TWIN_SEEDS", "1")))
 DELAY = "10.1 seconds"
 
 
-def readings(seed: int, rows: int = 70) -> list[pa.RecordBatch]:
-    """Return rows that mostly advance, some out of order, some late, in batches of several sizes, one of them empty."""
+def readings(seed: int, *, lag: float, rows: int = 70) -> list[pa.RecordBatch]:
+    """Return rows that mostly advance, some out of order by up to `lag` seconds, in batches of several sizes."""
     rng = random.Random(seed)
     made = []
     for number in range(rows):
-        late = rng.choice([0.0, 0.0, 0.0, 3.0, 8.0, 25.0])
+        late = rng.choice([0.0, 0.0, 0.0, 3.0, 6.0, lag])
         seconds = max(0.0, number * 1.5 - late + rng.randrange(8) / 4)
         made.append(
             {
@@ -51,9 +51,10 @@ def readings(seed: int, rows: int = 70) -> list[pa.RecordBatch]:
     return [batch for part in cut for batch in part.combine_chunks().to_batches()]
 
 
-def source(seed: int, name: str = "readings") -> hw.Stream:
-    """Return a stream of such rows."""
-    return hw.source(hw.read.iterable(readings(seed), schema=SCHEMA).vertex.part, name=name)  # type: ignore[arg-type]
+def source(seed: int, name: str = "readings", lag: float = 25.0) -> hw.Stream:
+    """Return a stream of such rows; those that lag by more than the watermark's delay are late."""
+    rows = hw.read.iterable(readings(seed, lag=lag), schema=SCHEMA)
+    return hw.source(rows.vertex.part, name=name)  # type: ignore[arg-type]
 
 
 class Both:
@@ -162,12 +163,15 @@ def test_windows(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> No
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_joins(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None:
-    """Within windows and within an interval, inner and outer, and with a table."""
+    """Within windows and within an interval, inner and outer, and with a table.
+
+    No row is late: of two inputs the slower one rules, so what is late depends on how they happen to interleave.
+    """
     places = hw.table({"key": ["a", "b", "Zürich"], "place": ["one", "two", "three"]})
 
     def build() -> dict[str, hw.Stream]:
-        left = source(seed, "here").select("n", "key", "ts").with_watermark("ts", DELAY)
-        right = source(seed + 100, "there").select("key", "ts", m="n").with_watermark("ts", DELAY)
+        left = source(seed, "here", lag=6.0).select("n", "key", "ts").with_watermark("ts", DELAY)
+        right = source(seed + 100, "there", lag=6.0).select("key", "ts", m="n").with_watermark("ts", DELAY)
         near = {"between": ("-3 seconds", "4.3 seconds"), "event_time": "ts"}
         return {
             "inner": left.join(right, "key", window=F.window("ts", "10 seconds")),
@@ -194,6 +198,14 @@ def running(row: hw.Row, value: list[int] | None) -> tuple[hw.Row, list[int]]:
 
 
 RUNNING = pa.schema([("key", pa.string()), ("n", pa.int64()), ("rows", pa.int64()), ("sum", pa.int64())])
+
+
+def in_fours(row: hw.Row) -> hw.Row:
+    """Give four rows in a row one id: they meet while the id is remembered, and never again."""
+    return {"n": row["n"], "ts": row["ts"], "four": row["n"] // 4}
+
+
+FOURS = pa.schema([("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("four", pa.int64())])
 
 
 class Totals(StatefulProcessor):
@@ -234,7 +246,7 @@ def test_operators_with_state(on_headwater: RunFlow, on_structured: RunFlow, see
             "process": small.key_by("key").process(Totals(), "key string, total bigint"),
             "reduce": small.key_by("key").reduce(larger),
             "dedup": rows.select("text", "key").dedup("key", "text"),
-            "recent": marked.select("n", "ts", "count").dedup("count", event_time="ts", within=DELAY),
+            "recent": marked.map(in_fours, schema=FOURS).dedup("four", event_time="ts", within=DELAY),
             "distinct": rows.distinct("text"),
         }
 

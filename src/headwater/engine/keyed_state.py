@@ -3,21 +3,30 @@
 Reading the state of a thousand keys costs a quarter of a millisecond, which is as much as many operators compute. Only
 turns of an instance change the state of its keys, and each of them is counted in the record of its queue. So what a
 worker read and wrote in its last turn of an instance still holds if no other turn has been committed since. What
-belongs to all keys together is never remembered: other instances of the operator may change it.
+belongs to all keys together is remembered for one turn at most: other instances of the operator may change it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from headwater.engine.store import Store
 from headwater.model.entries import SHARED
 from headwater.model.ids import InstanceId
+from headwater.operators.state import Keepsake
 
 REMEMBERED_MAX: Final = 100_000  # entries of all instances together: some tens of megabytes
 
 _UNKNOWN: Final = object()
 
 Known = dict[bytes, bytes | None]
+
+
+class _Remembered(Known):
+    """What is known of an operator's state since an earlier turn, and what the operator worked out from it."""
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self.keepsake = Keepsake()
 
 
 class StoredState:
@@ -27,9 +36,13 @@ class StoredState:
         """Look below this prefix; what is known already is not read again."""
         self._store, self._prefix = store, prefix
         self._known: Known = {} if known is None else known
+        self._shared: Known = {}  # remembered for this turn only
+        self.keepsake = known.keepsake if isinstance(known, _Remembered) else None
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these entries."""
+        if len(keys) == 1 and keys[0] in self._shared:
+            return [self._shared[keys[0]]]
         known = self._known
         if not known:
             return self._read(keys)
@@ -52,7 +65,8 @@ class StoredState:
         with self._store.read() as snapshot:
             values = snapshot.get_many([prefix + key for key in keys])
         known.update(zip(keys, values, strict=True))
-        _drop_shared(known, keys)
+        for key in {key for key in keys if key[0] == SHARED}:
+            self._shared[key] = known.pop(key)
         return values
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -77,11 +91,6 @@ class StoredState:
         return found
 
 
-def _drop_shared(known: Known, keys: Iterable[bytes]) -> None:
-    for key in [key for key in keys if key[0] == SHARED]:
-        known.pop(key, None)
-
-
 class StateMemory:
     """What a worker remembers of the state of instances, each as of a turn of its queue."""
 
@@ -93,7 +102,12 @@ class StateMemory:
     def recall(self, instance: InstanceId, turns: int) -> dict[int, Known]:
         """Return what is known of an instance whose queue stands at so many turns, by operator; to be added to."""
         turn, known = self._known.get(instance, (-1, {}))
-        return known if turn == turns else {}
+        if turn != turns:
+            return {}
+        for held in known.values():
+            if isinstance(held, _Remembered):
+                held.keepsake.revert()
+        return known
 
     def keep(
         self,
@@ -107,7 +121,14 @@ class StateMemory:
         for operator, changed in changes.items():
             held = known.setdefault(operator, {})
             held.update(changed)
-            _drop_shared(held, changed)
+            # What was deleted is hardly ever asked for again, and would fill the memory.
+            for key in [key for key, value in changed.items() if value is None or key[0] == SHARED]:
+                held.pop(key, None)
+        for operator, held in known.items():
+            if isinstance(held, _Remembered):
+                held.keepsake.settle()
+            else:
+                known[operator] = _Remembered(held)
         size = sum(map(len, known.values()))
         if self._entries + size > REMEMBERED_MAX:
             self._known.clear()

@@ -42,7 +42,7 @@ class Layout:
         self.dtype = record_dtype(self.parts, first=_COLUMNS)
         self.fields = {field.name: field for part in self.parts for field in part.fields}
         self._blob = np.dtype(f"V{self.dtype.itemsize}")
-        self._at_first = self.encode(self.empty(1), [[b""] for _ in self.objects])[0]
+        self.at_first = self.encode(self.empty(1), [[b""] for _ in self.objects])[0]
 
     def empty(self, count: int) -> Records:
         """Return records as they are before the first row."""
@@ -50,22 +50,18 @@ class Layout:
         records[_COLUMNS] = self.identity
         return records
 
-    def decode(self, cells: Sequence[bytes | None]) -> tuple[Records, Objects] | None:
-        """Return what is in the cells, to be changed at will, or None if some were written with other columns.
-
-        A cell that is None has not had a row yet.
-        """
-        at_first, size = self._at_first, self.dtype.itemsize
-        whole = [cell or at_first for cell in cells]
-        packed = bytearray().join([cell[:size] for cell in whole] if self.objects else whole)
-        if len(packed) != size * len(whole):
+    def decode(self, cells: Cells) -> tuple[Records, Objects] | None:
+        """Return what is in the cells, to be changed at will, or None if some were written with other columns."""
+        size = self.dtype.itemsize
+        packed = bytearray().join([cell[:size] for cell in cells] if self.objects else cells)
+        if len(packed) != size * len(cells):
             return None
         records = np.frombuffer(packed, dtype=self.dtype)
         if not (records[_COLUMNS] == self.identity).all():
             return None
         if not self.objects:
             return records, []
-        pieces = [_PIECES.decode(cell[size:]) for cell in whole]
+        pieces = [_PIECES.decode(cell[size:]) for cell in cells]
         return records, [list(of_part) for of_part in zip(*pieces, strict=True)]
 
     def encode(self, records: Records, objects: Objects) -> list[bytes]:
@@ -159,7 +155,9 @@ class AggregateContents:
         self, cells: Sequence[bytes | None], rows: GroupedRows, names: Sequence[bytes], state: OperatorState
     ) -> list[bytes]:
         """Return the cells with the rows added."""
-        layout, records, objects = self._decoded(cells, state)
+        assert self._layout is not None, "the columns of the input are not known yet"
+        at_first = self._layout.at_first
+        layout, records, objects = self._decoded([cell or at_first for cell in cells], state)
         with np.errstate(invalid="ignore", over="ignore"):
             for part in layout.parts:
                 part.add(records, rows)
@@ -178,25 +176,25 @@ class AggregateContents:
         """Return one row for each run."""
         layout, records, objects = self._decoded(cells, state)
         picked: Objects = [[kept[at] for at in index.tolist()] for kept in objects]
-        return Finished(layout.columns(*layout.combine(records[index], picked, starts)))
+        return Finished(layout.columns(*layout.combine(records.take(index), picked, starts)))
 
     def forget(self, cells: Cells, names: Sequence[bytes], state: OperatorState) -> None:
         """Cells refer to nothing."""
 
-    def _decoded(self, cells: Sequence[bytes | None], state: OperatorState) -> tuple[Layout, Records, Objects]:
+    def _decoded(self, cells: Cells, state: OperatorState) -> tuple[Layout, Records, Objects]:
         layout = self._layout
         assert layout is not None, "the columns of the input are not known yet"
         decoded = layout.decode(cells) or layout.decode(self._of_now(cells, layout, state))
         assert decoded is not None, "cells could not be brought to one layout"
         return layout, *decoded
 
-    def _of_now(self, cells: Sequence[bytes | None], layout: Layout, state: OperatorState) -> list[bytes | None]:
+    def _of_now(self, cells: Cells, layout: Layout, state: OperatorState) -> list[bytes]:
         """Return cells of any age in the layout of now."""
         ages: dict[int, Layout] = {layout.identity: layout}
-        made: list[bytes | None] = []
+        made: list[bytes] = []
         for cell in cells:
-            age = layout.identity if cell is None else int.from_bytes(cell[:IDENTITY_BYTES], "little")
+            age = int.from_bytes(cell[:IDENTITY_BYTES], "little")
             if age not in ages:
                 ages[age] = Layout(self._aggregates, older_columns(age, layout.schema, state))
-            made.append(cell if cell is None or age == layout.identity else layout.bring(cell, ages[age]))
+            made.append(cell if age == layout.identity else layout.bring(cell, ages[age]))
         return made

@@ -5,7 +5,7 @@ A key is known by its suffix throughout: it names the key's entries in every spa
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,34 @@ _TIME: Final = slice(1, SUFFIX_AT)
 _EPOCH: Final = 1 << 63  # names count time from before all times
 
 
-class FoundCells(NamedTuple):
+class FoundCells:
     """Cells found by time, in order of time and suffix."""
 
-    names: list[bytes]
-    values: list[bytes]
+    def __init__(
+        self,
+        names: list[bytes],
+        values: list[bytes],
+        times: Instants | None = None,
+        ranks: npt.NDArray[np.intp] | None = None,
+    ) -> None:
+        """Take cells, and the times and ranks of their keys where they are known."""
+        self.names, self.values = names, values
+        self._times, self._ranks = times, ranks
 
     @property
     def times(self) -> Instants:
         """The time of each cell."""
-        packed = b"".join([name[_TIME] for name in self.names])
-        return (np.frombuffer(packed, dtype=">u8").astype(np.uint64) ^ np.uint64(_EPOCH)).view(np.int64)
+        if self._times is None:
+            packed = b"".join([name[_TIME] for name in self.names])
+            self._times = (np.frombuffer(packed, dtype=">u8").astype(np.uint64) ^ np.uint64(_EPOCH)).view(np.int64)
+        return self._times
 
     @property
-    def owners(self) -> list[bytes]:
-        """The suffix of each cell's key."""
-        return [name[SUFFIX_AT:] for name in self.names]
+    def ranks(self) -> npt.NDArray[np.intp]:
+        """The place of each cell's key in the order of their suffixes."""
+        if self._ranks is None:
+            self._ranks = ranks_of([name[SUFFIX_AT:] for name in self.names])
+        return self._ranks
 
     def before(self, instant_us: int) -> "FoundCells":
         """Return those of earlier times."""
@@ -67,6 +79,11 @@ def cell_name(space: int, time_us: int, suffix: bytes) -> bytes:
 def suffix_of(name: bytes) -> bytes:
     """Return the part of a name that says whose it is."""
     return name[SUFFIX_AT:]
+
+
+def any_long(names: Sequence[bytes]) -> bool:
+    """Whether any of these may be the name of a key that is too long for it."""
+    return max(map(len, names)) >= SUFFIX_AT + _LONG_BYTES
 
 
 def ranks_of(suffixes: Sequence[bytes]) -> npt.NDArray[np.intp]:
@@ -103,11 +120,14 @@ class CellNames:
         """Return the keys of cells by their names."""
         if len(self._keys) > _NAMES_MAX:
             self._keys.clear()
-        known = self._keys
-        for name in names:
-            if (suffix := name[SUFFIX_AT:]) not in known:
-                known[suffix] = decode_key(key_of_entry(state, name))
-        return [known[name[SUFFIX_AT:]] for name in names]
+        known, suffixes = self._keys, [name[SUFFIX_AT:] for name in names]
+        try:
+            return [known[suffix] for suffix in suffixes]
+        except KeyError:
+            for name, suffix in zip(names, suffixes, strict=True):
+                if suffix not in known:
+                    known[suffix] = decode_key(key_of_entry(state, name))
+            return [known[suffix] for suffix in suffixes]
 
     def _begin(self, time_us: int) -> dict[Any, bytes]:
         while len(self._known) >= _TIMES_MAX:

@@ -21,7 +21,7 @@ from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.bloom import BloomLogic
 from headwater.operators.entry_names import EntryNames, NamesByGroup
 from headwater.operators.lateness import punctual
-from headwater.operators.ragged import Ints, cut
+from headwater.operators.ragged import Ints
 from headwater.operators.state import OperatorState
 
 DistinctMethod = Literal["exact", "bloom"]
@@ -154,14 +154,13 @@ def needed(columns: Sequence[str], time: str | None) -> tuple[str, ...]:
 
 def first_rows(batch: pa.RecordBatch, key: Sequence[str]) -> tuple[list[Any], Ints]:
     """Return the distinct keys of a batch, in any order, and the first row of each."""
-    rows = np.arange(batch.num_rows - 1, -1, -1)  # backwards: what is written last stays
     column = batch.column(key[0])
-    if len(key) == 1 and column.type == pa.int64() and not column.null_count:  # Arrow would take twice as long
-        of_key = dict(zip(column.to_numpy()[::-1].tolist(), rows.tolist(), strict=True))
-        return list(of_key), np.fromiter(of_key.values(), np.int64, len(of_key))
+    if len(key) == 1 and column.type == pa.int64() and not column.null_count:  # needs no dictionary
+        numbers, first = np.unique(column.to_numpy(), return_index=True)
+        return numbers.tolist(), first
     keyed = keyed_rows(batch, key)
     first = np.empty(len(keyed.keys), np.int64)
-    first[keyed.codes[::-1]] = rows
+    first[keyed.codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)  # backwards: what is written last stays
     return keyed.keys, first
 
 
@@ -222,7 +221,8 @@ class DedupLogic:
     def _remember(self, state: OperatorState, names: list[bytes], times: Ints, within_us: int) -> None:
         """Note these keys, and until when."""
         until = np.minimum(times, END_OF_TIME - 1 - within_us) + within_us
-        state.put_many(names, cut(until.astype(_INSTANT).tobytes(), np.full(len(names), _INSTANT.itemsize)))
+        joined, size = until.astype(_INSTANT).tobytes(), _INSTANT.itemsize
+        state.put_many(names, [joined[at : at + size] for at in range(0, len(joined), size)])
         self._sweep.expect(int(until.max()))
 
 

@@ -1,10 +1,19 @@
 """The names of many keys' entries, remembered: to make a name costs five times as much as to find it again."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headwater.model.entries import ALL_GROUPS, Suffixes, space_prefix
+from headwater.model.entries import ALL_GROUPS, Suffixes, is_long, space_prefix
 
 _NAMES_MAX: Final = 200_000
+_KEY_AT: Final = len(space_prefix(0, 0)) + 2  # behind the key's group
+_LONG_SIZE: Final = _KEY_AT + 33  # of a mark and a hash
+
+
+def long_among(names: Sequence[bytes]) -> list[bytes]:
+    """Return those that do not give back their keys; they are so rare that nobody may spend time on them."""
+    longest = max(map(len, names), default=0)
+    return [] if longest < _LONG_SIZE else [name for name in names if is_long(name[_KEY_AT:])]
 
 
 class EntryNames:
@@ -29,6 +38,15 @@ class EntryNames:
             names = list(map(known.get, keys))
         return names  # type: ignore[return-value]  # none is lacking now
 
+    def in_windows(self, keys: list[Any], found: Mapping[int, Sequence[int]]) -> list[bytes]:
+        """Return the names of some of the keys, by their places, at each of a few times: time by time."""
+        suffixes = self._suffixes.of(keys)
+        names: list[bytes] = []
+        for time_us, places in found.items():
+            prefix = space_prefix(self._space, time_us)
+            names += [prefix + suffixes[place] for place in places]
+        return names
+
     def at_times(self, keys: list[Any], times_us: list[int]) -> list[bytes]:
         """Return the name of every key's entry at a time of its own."""
         prefixes = {time_us: space_prefix(self._space, time_us) for time_us in set(times_us)}
@@ -50,12 +68,11 @@ class NamesByGroup:
 
     def of(self, keys: list[Any]) -> list[bytes]:
         """Return the name of every key's entry."""
-        known = self._known
         try:
-            return [known[key] for key in keys]
+            return list(map(self._known.__getitem__, keys))
         except KeyError:
             self._learn(keys)
-            return [known[key] for key in keys]
+            return list(map(self._known.__getitem__, keys))
 
     def _learn(self, keys: list[Any]) -> None:
         if len(self._known) > _NAMES_MAX:

@@ -28,6 +28,7 @@ _HEADER: Final = np.dtype(
         "itemsize": HEADER_BYTES,
     }
 )
+_ANY: Final = np.dtype(f"V{HEADER_BYTES}")
 _MARKS: Final = ("side", "flag")
 _UNITS: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}  # microseconds for so many
 _CURRENT: Final = "layout"
@@ -116,8 +117,8 @@ class Layout:
 
 def header_fields(joined: bytes | bytearray, starts: Ints) -> npt.NDArray[Any]:
     """Return the headers that begin at these places, whatever the layouts are."""
-    headers: npt.NDArray[Any] = np.frombuffer(joined, np.uint8)[starts[:, None] + np.arange(HEADER_BYTES)]
-    return headers.view(_HEADER)[:, 0]
+    anywhere: npt.NDArray[Any] = np.ndarray(max(0, len(joined) - HEADER_BYTES + 1), _ANY, joined, strides=(1,))
+    return anywhere[starts].view(_HEADER)
 
 
 class Layouts:

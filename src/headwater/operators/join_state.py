@@ -107,6 +107,16 @@ class Heads:
         heaps = self._heaps if self.layout.has_heap else None
         return encoded_heads(self.layout, [Waiting(self.counts, records, heaps), new], own)
 
+    def grown(self, new: PackedRows, counts: Ints) -> list[bytes]:
+        """Return the heads with rows added that lie one head behind the other, so many for each."""
+        if self.layout.has_heap:
+            return self.extended(Waiting.of(new, counts))
+        old, before = self.layout.records(self._joined), self.counts + 1
+        joined = np.empty(len(old) + len(new.records), old.dtype)
+        joined[np.arange(len(old)) + np.repeat(starts_of(counts), before)] = old
+        joined[np.arange(len(new.records)) + np.repeat(np.cumsum(before), counts)] = new.records.view(old.dtype)
+        return cut(joined.tobytes(), (before + counts) * self.layout.row_bytes)
+
     def _with_ends(self) -> Iterator[tuple[bytes, int]]:
         """The values, each with the place where its heap begins."""
         return zip(self.values, ((self.counts + 1) * self.layout.row_bytes).tolist(), strict=True)

@@ -59,6 +59,14 @@ class Packing:
         heap, sizes = self._fill_heap([leaves[index] for index in self._varying], records)
         return PackedRows(records, heap, sizes)
 
+    def pack_some(self, batch: pa.RecordBatch, rows: Ints) -> PackedRows:
+        """Pack some rows of a batch that has these columns among others."""
+        kept = batch.select(self.schema.names)
+        if self.has_heap:
+            return self.pack(kept.take(pa.array(rows)))
+        packed = self.pack(kept)  # records are moved faster than columns
+        return PackedRows(packed.records.take(rows), packed.heap, packed.heap_sizes.take(rows))
+
     def unpack(self, found: Records, heap: bytes) -> pa.RecordBatch:
         """Return the rows of these records."""
         missing = _Missing(found["valid"], self._full)

@@ -86,10 +86,11 @@ class PaneFiring:
             moment.state,
         )
 
-    def forget_fresh(self, windows: Sequence[int], suffixes: Sequence[bytes], state: OperatorState) -> None:
-        """Forget the new rows of windows that fire at their end."""
+    def forget_fresh(self, windows: Instants, names: Sequence[bytes], state: OperatorState) -> None:
+        """Forget the new rows of windows that fire at their end, by the names of cells of theirs."""
         if self._firing.counts_rows:
-            state.delete_many([cell_name(FRESH, *one) for one in zip(windows, suffixes, strict=True)])
+            firing = zip(windows.tolist(), names, strict=True)
+            state.delete_many([cell_name(FRESH, window, suffix_of(name)) for window, name in firing])
 
     def alarm_us(self, state: OperatorState) -> int | None:
         """Return when windows with new rows are to fire, by the clock."""

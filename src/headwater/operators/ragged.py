@@ -41,4 +41,14 @@ def in_order_of(keys: npt.NDArray[np.signedinteger[Any]], count: int) -> Ints:
     return np.argsort(keys.astype(np.uint16) if count <= _SHORT_MAX else keys, kind="stable")
 
 
+def distinct_numbers(numbers: Ints, limit: int) -> tuple[Ints, Ints]:
+    """Return the distinct ones among numbers from 0 up to a limit, in order, and for each number its place there."""
+    if limit > _SPREAD_MAX * len(numbers):
+        return np.unique(numbers, return_inverse=True)
+    there = np.zeros(limit, np.bool_)
+    there[numbers] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+
+
 _SHORT_MAX: Final = 1 << 16
+_SPREAD_MAX: Final = 16  # numbers that lie further apart are faster sorted than ticked off

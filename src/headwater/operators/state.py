@@ -125,6 +125,39 @@ class Held(NamedTuple):
     entry: bytes  # its name, to put or delete it
 
 
+class Keepsake:
+    """What an operator worked out from its state, kept where it is certain that the state is still the same.
+
+    It is taken before the state is changed and left again after, so of changes that fail it does not remain.
+    """
+
+    __slots__ = ("_left", "_settled")
+
+    def __init__(self) -> None:
+        """Keep nothing."""
+        self._settled: object | None = None
+        self._left: object | None = None  # by a turn that is not committed yet
+
+    def take(self) -> object | None:
+        """Return it, and keep it no more."""
+        found = self._settled if self._left is None else self._left
+        self._settled = self._left = None
+        return found
+
+    def leave(self, worked_out: object) -> None:
+        """Keep it, if the turn is committed."""
+        self._settled, self._left = None, worked_out
+
+    def settle(self) -> None:
+        """Take note that the turn was committed."""
+        if self._left is not None:
+            self._settled, self._left = self._left, None
+
+    def revert(self) -> None:
+        """Drop what was left by a turn that was not committed."""
+        self._left = None
+
+
 class OperatorState:
     """The state of one operator of one instance during one turn: changes over what the store holds.
 
@@ -138,6 +171,8 @@ class OperatorState:
         self._store = store
         self.groups = groups
         self.changes: dict[bytes, bytes | None] = {}
+        self._keepsake: Keepsake | None = getattr(store, "keepsake", None)  # few stores have one
+        self._left: object | None = None
 
     def read_many(self, entries: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each entry as this turn would see it."""
@@ -233,13 +268,34 @@ class OperatorState:
             return stored
         return _overlaid(stored, [(entry, self.changes[entry]) for entry in changed])
 
+    @property
+    def remembers(self) -> bool:
+        """Whether what is left with the state may be there to be taken later."""
+        return self._keepsake is not None
+
+    def take(self) -> object | None:
+        """Return what was left with the state when it was as it is now, and keep it no more."""
+        found, self._left = self._left, None
+        if found is None and self._keepsake is not None:
+            found = self._keepsake.take()
+        return found
+
+    def leave(self, worked_out: object) -> None:
+        """Keep something that was worked out from the state as it is now: whoever changes the state takes it first."""
+        self._left = worked_out
+
     def attempt(self) -> "OperatorState":
         """Return a state for one call: its changes count once they are kept, and are forgotten if the call raises."""
         return OperatorState(_Below(self), self.groups)
 
     def keep(self, attempt: "OperatorState") -> None:
         """Make the changes of a call that went well ours."""
-        self.changes |= attempt.changes
+        if self.changes:
+            self.changes |= attempt.changes
+        else:
+            self.changes = attempt.changes
+        if attempt._left is not None and self._keepsake is not None:
+            self._keepsake.leave(attempt._left)
 
 
 def _overlaid(
@@ -266,6 +322,7 @@ class _Below:
 
     def __init__(self, state: OperatorState) -> None:
         self._state = state
+        self.keepsake = state._keepsake
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._state.read_many(keys)

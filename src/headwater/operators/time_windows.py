@@ -18,7 +18,8 @@ import pyarrow as pa
 from headwater.model.keys import KeyedRows
 from headwater.model.time import BEGINNING_OF_TIME
 from headwater.operators.base import Moment, Outputs
-from headwater.operators.cell_names import NO_CELLS, CellNames, FoundCells, cells_between, ranks_of
+from headwater.operators.cell_names import NO_CELLS, CellNames, FoundCells, any_long, cells_between
+from headwater.operators.known_panes import KnownPanes, Span
 from headwater.operators.long_keys import forget_long
 from headwater.operators.pane_firing import PaneFiring, Touched
 from headwater.operators.panes import Instants, Panes, runs, within_reach
@@ -94,22 +95,27 @@ class TimeWindowLogic:
         rows, state = timely.rows, moment.state
         keys = self._input.keyed(rows)
         groups, panes, codes = self._grouped(timely, keys)
-        names = self._named(panes, codes, keys.keys, state)
-        cells = state.read_many(names)
+        spans = _spans(panes)
+        names = self._named(spans, codes, keys.keys, state)
+        known = KnownPanes.taken(state)
+        cells = state.read_many(names) if known is None else known.read(spans, names)
         came = arrivals(rows.num_rows, self._contents.by_arrival, moment.now_us, state)
         grouped = GroupedRows(rows, groups, len(names), came)
-        state.put_many(names, self._contents.add(cells, grouped, names, state))
+        added = self._contents.add(cells, grouped, names, state)
+        state.put_many(names, added)
+        if known is not None:
+            known.put(spans, names, added)
+            known.leave(state)
         return Touched(names, keys.keys, panes, codes, grouped)
 
-    def _named(self, panes: Instants, codes: Indices, keys: list[Any], state: OperatorState) -> list[bytes]:
+    def _named(self, spans: list[Span], codes: Indices, keys: list[Any], state: OperatorState) -> list[bytes]:
         """Return the name of each group's cell; groups are in order of pane."""
-        if int(panes[0]) == int(panes[-1]):
-            return self._names.of(int(panes[0]), keys, state)
-        starts = runs(panes)
-        listed, bounds = codes.tolist(), [*starts.tolist(), len(panes)]
+        if len(spans) == 1 and spans[0][2] == len(keys):
+            return self._names.of(spans[0][0], keys, state)
+        listed = codes.tolist()
         return [
             name
-            for pane, (start, end) in zip(panes[starts].tolist(), pairwise(bounds), strict=True)
+            for pane, start, end in spans
             for name in self._names.of(pane, [keys[code] for code in listed[start:end]], state)
         ]
 
@@ -135,12 +141,19 @@ class TimeWindowLogic:
         state, fired_us = moment.state, self._fired_us(moment.state)
         reached_us = time_reached(self._time, moment)
         last_us = self._panes.end_until(within_reach(reached_us))
-        due = cells_between(state, PANES, BEGINNING_OF_TIME, last_us) if last_us > fired_us else NO_CELLS
+        known = KnownPanes.taken(state)
+        due = NO_CELLS
+        if last_us > fired_us:
+            known = known or KnownPanes.learned(state, PANES)
+            due = _before(last_us, known, state)
         made = self._fire_panes(due, fired_us, reached_us, schema, state) if due.names else None
         done_us = self._panes.done_before(within_reach(earlier(reached_us, self._lateness_us)))
-        if self._lateness_us:
-            due = cells_between(state, PANES, BEGINNING_OF_TIME, done_us)
-        self._remove(due.before(done_us), state)
+        if known is not None:
+            self._remove(known.drop(done_us), state)
+            known.leave(state)
+        else:
+            due = _before(done_us, None, state) if self._lateness_us else due
+            self._remove(due.before(done_us), state)
         if self._tracks and reached_us > fired_us:
             self._note_fired(reached_us, state)
         return made
@@ -152,17 +165,16 @@ class TimeWindowLogic:
         index, windows = self._panes.windows_of(due.times, after_us, until_us)
         if not len(index):
             return None
-        owners = due.owners
-        codes = ranks_of(owners)[index]
+        codes = due.ranks[index]
         if self._panes.overlap:  # else they lie in that order
             one_window = windows.min() == windows.max()  # each of its panes is in order: they only need merging
             order = np.argsort(codes, kind="stable") if one_window else np.lexsort((codes, windows))
             index, windows, codes = index[order], windows[order], codes[order]
         starts = runs(windows, codes)
-        first_panes, windows = index[starts].tolist(), windows[starts]
+        windows, firsts = windows[starts], [due.names[pane] for pane in index[starts].tolist()]
         finished = self._contents.finish(due.values, due.names, index, starts, state)
-        self._besides.forget_fresh(windows.tolist(), [owners[pane] for pane in first_panes], state)
-        keys = self._names.keys_of([due.names[pane] for pane in first_panes], state)
+        self._besides.forget_fresh(windows, firsts, state)
+        keys = self._names.keys_of(firsts, state)
         fired = Fired(keys, windows, windows + self._panes.size, [ON_TIME] * len(keys))
         return self._output.timed(fired, finished, schema)
 
@@ -170,4 +182,21 @@ class TimeWindowLogic:
         if done.names:
             self._contents.forget(done.values, done.names, state)
             state.delete_many(done.names)
-            forget_long(state, done.names, PANES)
+            if any_long(done.names):
+                forget_long(state, done.names, PANES)
+
+
+def _before(instant_us: int, known: KnownPanes | None, state: OperatorState) -> FoundCells:
+    """Return the cells of panes before an instant."""
+    if known is not None:
+        return known.before(instant_us)
+    return cells_between(state, PANES, BEGINNING_OF_TIME, instant_us)
+
+
+def _spans(panes: Instants) -> list[Span]:
+    """Return the panes of groups that are in order of pane, and where each begins and ends."""
+    if int(panes[0]) == int(panes[-1]):
+        return [(int(panes[0]), 0, len(panes))]
+    starts = runs(panes)
+    bounds = [*starts.tolist(), len(panes)]
+    return [(pane, start, end) for pane, (start, end) in zip(panes[starts].tolist(), pairwise(bounds), strict=True)]

@@ -15,18 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.model.entries import split_entry
 from headwater.model.keys import keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic
 from headwater.operators.chain import unite
-from headwater.operators.entry_names import EntryNames
+from headwater.operators.entry_names import EntryNames, long_among
 from headwater.operators.join_chunks import HEAD_BYTES_MAX, chunk_counts, chunk_names, put_aside
 from headwater.operators.join_layouts import Layout, conformed
-from headwater.operators.join_state import Heads, JoinState, Waiting
+from headwater.operators.join_state import Heads, JoinState
 from headwater.operators.joining import LEFT, RIGHT, WINDOW, Picked, Schemas, StreamJoin, lacks_key
 from headwater.operators.lateness import event_times
 from headwater.operators.long_keys import forget_long, key_of_entry, remember_long
-from headwater.operators.ragged import Ints, in_order_of, places, starts_of
+from headwater.operators.ragged import Ints, distinct_numbers, in_order_of, places, starts_of
 from headwater.operators.state import OperatorState
 from headwater.operators.window_specs import TimeWindow
 
@@ -75,7 +76,21 @@ class _Groups(NamedTuple):
 
     names: list[bytes]
     keys: list[Any]
+    key_of: list[int]  # for every head, the place of its key
     of_row: npt.NDArray[np.signedinteger[Any]]
+
+
+def _windows_of(starts: Ints, slide_us: int) -> tuple[list[int], Ints]:
+    """Return the windows that begin at these instants, in order, and for each instant the place of its window."""
+    first, last = int(starts.min()), int(starts.max())
+    count = (last - first) // slide_us + 1
+    if count == 1:
+        return [first], np.zeros(len(starts), np.int64)
+    if count > len(starts):  # far apart, perhaps further than a number reaches
+        found, of_start = np.unique(starts, return_inverse=True)
+        return found.tolist(), of_start
+    found, of_start = distinct_numbers((starts - first) // slide_us, count)
+    return (found * slide_us + first).tolist(), of_start
 
 
 class WindowJoinLogic:
@@ -86,6 +101,7 @@ class WindowJoinLogic:
         self._config = config
         self._state = JoinState(config)
         self._names = (EntryNames(HEADS), EntryNames(HEADS))
+        self._ended: int | None = None  # the number of the last window that was let go
 
     def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
         """Pair the rows with those that wait, then let them wait themselves."""
@@ -116,24 +132,36 @@ class WindowJoinLogic:
             return (None, None, None)
         ended = moment.watermark_us == END_OF_TIME
         before_us = END_OF_TIME if ended else moment.watermark_us - size + 1
-        found = list(state.held(HEADS, BEGINNING_OF_TIME, before_us))
+        if self._config.how == "inner" and not ended and not self._ends_more(before_us):
+            return (None, None, None)
+        found = state.gather(HEADS, BEGINNING_OF_TIME, before_us)
         if not found:
             return (None, None, None)
-        names = [one.entry for one in found]
-        layout = self._state.layouts.current(state)
-        heads = self._state.parsed(state, layout, names, [one.value for one in found])
+        names = [name for name, _ in found]
+        heads = Heads(self._state.layouts.current(state), [value for _, value in found])
         made = None
         if self._config.how != "inner":
-            made = self._unmatched(state, names, heads, np.array([one.time_us for one in found]))
+            heads = self._state.parsed(state, heads.layout, names, heads.values)
+            made = self._unmatched(state, names, heads, np.array([split_entry(name)[0] for name in names]))
         state.delete_many(names)
-        for source, counts in enumerate(chunk_counts(heads)):
-            state.delete_many(chunk_names(names, source, counts))
-        forget_long(state, names, HEADS)
+        if heads.own.any():
+            for source, counts in enumerate(chunk_counts(heads)):
+                state.delete_many(chunk_names(names, source, counts))
+        forget_long(state, long_among(names), HEADS)
         return (made, None, None)
 
     def wake_us(self, moment: Moment) -> int | None:
         """The clock means nothing here."""
         return None
+
+    def _ends_more(self, before_us: int) -> bool:
+        """Whether windows that begin before this instant end now that had not when this was asked last.
+
+        If that turn failed, rows that nobody asks for stay until the next window ends, and no longer.
+        """
+        window = self._config.window
+        ended, self._ended = self._ended, (before_us - 1 - window.offset_us) // window.slide_us
+        return self._ended != ended
 
     def _placed(self, times: Ints, known: Mask | None, watermark_us: int) -> _Placed:
         window = self._config.window
@@ -170,15 +198,13 @@ class WindowJoinLogic:
     def _groups(self, batch: pa.RecordBatch, source: int, placed: _Placed) -> _Groups:
         """Find the windows and keys that rows lie in."""
         keyed = keyed_rows(batch, self._config.key_of(source))
-        names = self._names[source]
-        first = int(placed.starts[0])
-        if len(placed.rows) == batch.num_rows and (placed.starts == first).all():
-            return _Groups(names.of(keyed.keys, first), keyed.keys, keyed.codes)
-        starts, which = np.unique(placed.starts, return_inverse=True)
-        found, of_row = np.unique(which * len(keyed.keys) + keyed.codes[placed.rows], return_inverse=True)
-        windows, keys = np.divmod(found, len(keyed.keys))
-        touched = [keyed.keys[key] for key in keys.tolist()]
-        return _Groups(names.at_times(touched, starts[windows].tolist()), touched, of_row)
+        keys = len(keyed.keys)
+        starts, window_of = _windows_of(placed.starts, self._config.window.slide_us)
+        found, of_row = distinct_numbers(window_of * keys + keyed.codes[placed.rows], len(starts) * keys)
+        ends = np.searchsorted(found, np.arange(len(starts) + 1) * keys).tolist()
+        places = (found % keys).tolist()
+        windows = {start: places[ends[nth] : ends[nth + 1]] for nth, start in enumerate(starts)}
+        return _Groups(self._names[source].in_windows(keyed.keys, windows), keyed.keys, places, of_row)
 
     def _keep(
         self,
@@ -190,19 +216,17 @@ class WindowJoinLogic:
         state: OperatorState,
     ) -> None:
         """Add the rows to their heads, and put aside what is too much for a head."""
-        packing = heads.layout.packings[source]
-        order = in_order_of(groups.of_row, len(groups.names))
-        packed = packing.pack(batch.select(packing.schema.names).take(pa.array(placed.rows[order])))
+        rows = placed.rows[in_order_of(groups.of_row, len(groups.names))]
+        packed = heads.layout.packings[source].pack_some(batch, rows)
         packed.records["side"] = source
-        new = Waiting.of(packed, np.bincount(groups.of_row, minlength=len(groups.names)))
-        values = heads.extended(new)
+        values = heads.grown(packed, np.bincount(groups.of_row, minlength=len(groups.names)))
         state.put_many(groups.names, values)
-        full = [place for place, value in enumerate(values) if len(value) > HEAD_BYTES_MAX]
-        if full:
+        if max(map(len, values)) > HEAD_BYTES_MAX:
+            full = [place for place, value in enumerate(values) if len(value) > HEAD_BYTES_MAX]
             grown = Heads(heads.layout, [values[place] for place in full])
             put_aside(state, source, [groups.names[place] for place in full], grown)
-        lacking = np.flatnonzero(heads.counts == 0).tolist()
-        remember_long(state, [groups.names[place] for place in lacking], [groups.keys[place] for place in lacking])
+        if long_among(groups.names):
+            remember_long(state, groups.names, [groups.keys[place] for place in groups.key_of])
 
     def _waiting_rows(
         self, state: OperatorState, heads: Heads, source: int, names: Sequence[bytes], wanted: Mask | None = None
