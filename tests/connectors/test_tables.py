@@ -156,4 +156,4 @@ def test_what_is_no_table_is_refused_when_the_flow_is_built() -> None:
         table(ROWS, refresh="1 s")
     with pytest.raises(FlowError, match="longer than nothing"):
         table("rooms.csv", refresh="0 s")
-    assert table("rooms.csv") == FileTable(path="rooms.csv")
+    assert table("rooms.csv") == FileTable(path=os.path.abspath("rooms.csv"))

@@ -196,3 +196,20 @@ def test_event_time_must_be_a_timestamp() -> None:
     """Known from the declared columns."""
     with pytest.raises(FlowError, match="takes event time from column 'k', a string; it must be a timestamp"):
         compile_flow(flow("text", rows_from().with_watermark("k", "1 second").sink(Wall())))
+
+
+def test_an_input_that_ended_does_not_wait_for_an_idle_one() -> None:
+    """Event time stands where the furthest has brought it; the end comes only once the idle one ends too."""
+    busy = rows_from("busy").with_watermark("t", "2 seconds", name="marks-busy")
+    silent = rows_from("silent").with_watermark("t", "2 seconds", idle="1 second", name="marks-silent")
+    node = SmallNode(flow("ended", hold(busy.union(silent)).sink(Wall(), name="out")))
+    node.now_us = 1_000_000
+    node.turn("marks-silent")
+    node.feed(batch(1, 9), source="busy")
+    node.end("busy")
+    assert drained(node) == []
+    node.now_us = 2_000_000
+    node.turn("marks-silent")
+    assert drained(node) == [1]
+    node.end("silent")
+    assert drained(node) == [9]

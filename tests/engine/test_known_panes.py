@@ -2,6 +2,8 @@
 
 import datetime as dt
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from headwater.dataflow.stream import flow, source
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.operators.state import Keepsake
 from tests.dataflow.specs import Closed, Wall
+from tests.engine.memory_store import MemorySnapshot, MemoryStore, MemoryTransaction
 from tests.engine.small_node import ALL, SmallNode
 
 Row = dict[str, Any]
@@ -27,36 +30,46 @@ WINDOWS = {
 }
 
 
-class Weather:
-    """Whether the function behind the windows raises."""
+class Broken(MemoryStore):
+    """A store that can be read and not written to."""
 
-    def __init__(self) -> None:
-        """Begin fair."""
-        self.foul = False
+    def __init__(self, store: MemoryStore) -> None:
+        """Show what is in another."""
+        self._store = store
 
-    def __call__(self, row: Row) -> Row:
-        """Pass the row on."""
-        if self.foul:
-            raise ValueError("foul")
-        return row
+    def read(self) -> AbstractContextManager[MemorySnapshot]:
+        """Open a snapshot of the other."""
+        return self._store.read()
+
+    def write(self) -> AbstractContextManager[MemoryTransaction]:
+        """Refuse."""
+        raise OSError("broken")
 
 
-def windows(kind: str, lateness: str, weather: Weather) -> SmallNode:
+def total(rows: list[Row]) -> list[Row]:
+    """Return the sum of a window's rows."""
+    return [{"sum": sum(row["v"] for row in rows)}]
+
+
+def windows(kind: str, contents: str) -> SmallNode:
     """Return a node that sums rows in windows."""
     keyed = source(Closed(SCHEMA), name="rows").with_watermark("t", "1 second").key_by("k")
-    summed = keyed.window(WINDOWS[kind](), lateness=lateness).agg(F.sum("v"), F.collect_list("v"), name="sums")
-    return SmallNode(flow("windows", summed.map(weather, name="weather").sink(Wall(), name="out")))
+    if contents == "aggregates":
+        summed = keyed.window(WINDOWS[kind](), lateness="3 seconds").agg(F.sum("v"), F.collect_list("v"), name="sums")
+    else:
+        summed = keyed.window(WINDOWS[kind]()).apply(total, form="rows", name="sums")
+    return SmallNode(flow("windows", summed.sink(Wall(), name="out")), store=MemoryStore())
 
 
-def turns(node: SmallNode, worker: TurnRunner, weather: Weather, *, foul: bool) -> None:
-    """Let a worker run all that waits; in foul weather its first try fails."""
-    for instance in node.instances:
-        if foul:
-            weather.foul = True
-            worker.run([Assignment(instance, ALL)])
-            weather.foul = False
-        (report,) = worker.run([Assignment(instance, ALL)])
-        assert report.trouble is None, report.trouble
+def turn(node: SmallNode, worker: TurnRunner, *, fails: bool) -> None:
+    """Let a worker run what waits for the windows, perhaps once in vain before."""
+    assignment = Assignment(node.instances[0], ALL)
+    if fails:
+        assert isinstance(node.store, MemoryStore)
+        with pytest.raises(OSError, match="broken"):
+            replace(worker, store=Broken(node.store)).run([assignment])
+    (report,) = worker.run([assignment])
+    assert report.trouble is None, report.trouble
 
 
 rows = st.lists(st.tuples(st.sampled_from(["a", "b", "c", LONG]), st.integers(-3, 3)), min_size=1, max_size=6)
@@ -64,25 +77,23 @@ steps = st.lists(st.tuples(st.integers(0, 1), st.booleans(), rows), min_size=1, 
 
 
 @pytest.mark.parametrize("kind", list(WINDOWS))
-@pytest.mark.parametrize("lateness", ["0 seconds", "3 seconds"])
+@pytest.mark.parametrize("contents", ["aggregates", "rows"])
 @given(taken=steps)
 def test_workers_that_know_panes_by_heart_do_as_those_that_read_them(
-    kind: str, lateness: str, taken: Sequence[tuple[int, bool, list[tuple[str, int]]]]
+    kind: str, contents: str, taken: Sequence[tuple[int, bool, list[tuple[str, int]]]]
 ) -> None:
-    """Two workers in any order, some of their turns failing, against a worker that never remembers anything."""
-    weathers = Weather(), Weather()
-    node, plain = (windows(kind, lateness, weather) for weather in weathers)
+    """Two workers in any order, some of their turns not committed, against workers that never remember anything."""
+    node, plain = windows(kind, contents), windows(kind, contents)
     workers = [TurnRunner(node.store, node.term, node.runner.chains, lambda: 0) for _ in range(2)]
-    for number, (worker, foul, drawn) in enumerate(taken):
+    for number, (worker, fails, drawn) in enumerate(taken):
         made = [
             {"k": key, "t": EPOCH + dt.timedelta(seconds=2 * number + apart), "v": number * 10 + place}
             for place, (key, apart) in enumerate(drawn)
         ]
         for one in (node, plain):
             one.feed(pa.RecordBatch.from_pylist(made, schema=SCHEMA))
-        turns(node, workers[worker], weathers[0], foul=foul)
-        forgetful = TurnRunner(plain.store, plain.term, plain.runner.chains, lambda: 0)
-        turns(plain, forgetful, weathers[1], foul=False)
+        turn(node, workers[worker], fails=fails)
+        turn(plain, TurnRunner(plain.store, plain.term, plain.runner.chains, lambda: 0), fails=False)
         assert node.write_out("out") == plain.write_out("out")
         assert node.state_of("sums") == plain.state_of("sums")
 

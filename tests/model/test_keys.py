@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.model.entries import KEY_BYTES_MAX, entry_of
-from headwater.model.ids import AppId
 from headwater.model.keys import KEY_GROUPS, WrongKey, decode_key, encode_key, group_of, keyed_rows, owner_of
 
 BERLIN = dt.timezone(dt.timedelta(hours=2))

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headwater as hw
+from headwater.model.errors import UserCodeError
 from headwater.operators.functions import WrongResult, conform, rows_to_batch, to_batch
 from tests.operators.bench import error_of, schema_of, stream, through
 
@@ -191,3 +193,15 @@ MakeStream = Callable[..., Any]
 def test_an_operator_says_what_is_wrong_with_a_result(make: MakeStream, sentence: str) -> None:
     """And what it should have been."""
     assert sentence in error_of(make, [{"x": 1}])
+
+
+def test_a_fraction_is_not_cut_off_to_fit_a_whole_number() -> None:
+    """Arrow would do so in silence where rows are made one by one."""
+
+    def half(row: hw.Row) -> hw.Row:
+        return {"n": row["n"] / 2}
+
+    schema = pa.schema([("n", pa.int64())])
+    assert through(stream().map(half, schema=schema), [{"n": 4}]) == [{"n": 2}]
+    with pytest.raises(UserCodeError, match=r"its result has 0\.5 in column 'n', which is declared as int64"):
+        through(stream().map(half, schema=schema), [{"n": 1}])

@@ -273,3 +273,13 @@ class LoadCounter:
         """Tell where and by which copy each row was seen."""
         rows = batch.num_rows
         return pa.record_batch({"pid": [os.getpid()] * rows, "loaded_in": [self.loaded_in] * rows})
+
+
+def test_a_source_may_lead_straight_to_a_sink(node: Node) -> None:
+    """No turn tells the sink of its rows, so the source has to."""
+    for number in range(5):
+        one, both = hw.to.memory(), hw.to.memory()
+        left, right = (hw.read.iterable([{"a": value}]) for value in (1, 2))
+        app = node.deploy(hw.flow(f"straight-{number}", left.sink(one), left.union(right).sink(both)))
+        assert node.wait(app, PATIENCE_S)
+        assert (len(one.rows()), len(both.rows())) == (1, 2)

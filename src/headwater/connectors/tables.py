@@ -109,7 +109,7 @@ def table(
     if refresh_us is not None and refresh_us <= 0:
         raise FlowError(f"refresh={refresh!r} must be longer than nothing")
     if isinstance(source, str | os.PathLike):
-        path = os.fspath(source)
+        path = os.path.abspath(os.fspath(source))  # a worker may stand in another directory
         if not path.endswith(tuple(_READERS)):
             raise FlowError(f"the table {path} is not one of {', '.join(_READERS)}; give it the name of its format")
         return FileTable(path=path, schema=schema, refresh_us=refresh_us)

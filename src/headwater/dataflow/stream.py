@@ -264,6 +264,7 @@ class Stream:
         much before and so much after the one here. `how`: inner, left or full. Both streams need a watermark.
         """
         here, there = _join_keys(on)
+        _check_join(window, between, how)
         times = _join_times(window, event_time)
         operator = _join(window, between, here, there, times, how, suffix)
         inputs = (self.key_by(*here), other.key_by(*there))
@@ -674,6 +675,15 @@ def _join_times(window: WindowSpec | None, event_time: str | tuple[str, str] | N
     return (event_time, event_time) if isinstance(event_time, str) else event_time
 
 
+def _check_join(window: WindowSpec | None, between: tuple[DurationLike, DurationLike] | None, how: JoinKind) -> None:
+    if how not in ("inner", "left", "full"):
+        raise FlowError(f"how={how!r} is unknown; a join is inner, left or full")
+    if (window is None) == (between is None):
+        raise FlowError("a join needs either window=F.window(...) or between=(lower, upper)")
+    if window is not None and (not isinstance(window, TimeWindow) or window.time is None):
+        raise FlowError("a join takes tumbling or sliding windows of event time")
+
+
 def _join(
     window: WindowSpec | None,
     between: tuple[DurationLike, DurationLike] | None,
@@ -683,10 +693,6 @@ def _join(
     how: JoinKind,
     suffix: str,
 ) -> Operator:
-    if how not in ("inner", "left", "full"):
-        raise FlowError(f"how={how!r} is unknown; a join is inner, left or full")
-    if (window is None) == (between is None):
-        raise FlowError("a join needs either window=F.window(...) or between=(lower, upper)")
     sides: dict[str, Any] = {
         "left_key": here,
         "right_key": there,
@@ -700,8 +706,7 @@ def _join(
         if lower > upper:
             raise FlowError(f"between={between!r} is empty: the first must not be above the second")
         return IntervalJoin(lower_us=lower, upper_us=upper, **sides)
-    if not isinstance(window, TimeWindow) or window.time is None:
-        raise FlowError("a join takes tumbling or sliding windows of event time")
+    assert isinstance(window, TimeWindow)
     return WindowJoin(window=window, **sides)
 
 

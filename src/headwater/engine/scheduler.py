@@ -149,7 +149,8 @@ class Scheduler:
                 return self._ended(worker, reports, now_us)
             case RowsPut(instance, put_rows, put_bytes, put_marks):
                 self.queues.put(instance, put_rows, put_bytes, now_us, put_marks)
-                return []
+                queue = self.queues.find(instance)
+                return [RowsPassed((instance,))] if queue is not None and not queue.scheduled else []
             case RowsGone(instance, taken_rows, gone_bytes, taken_marks):
                 self.queues.took(instance, taken_rows, gone_bytes, now_us, taken_marks)
                 return []

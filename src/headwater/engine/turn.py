@@ -139,7 +139,7 @@ def channel_of(declaration: int, index: int) -> int:
 class Times(msgspec.Struct, array_like=True):
     """How far time has come for an instance: by channel, and for each operator of its chain."""
 
-    channels: dict[int, tuple[int, bool]]  # input and sender -> watermark, idle
+    channels: dict[int, tuple[int, bool, bool]]  # input and sender -> watermark, idle, ended
     operators: list[OperatorTime]
     sent_us: int = BEGINNING_OF_TIME  # the last watermark that went out
     sent_idle: bool = False
@@ -152,23 +152,27 @@ class Times(msgspec.Struct, array_like=True):
     def watermark(self, expected: Sequence[tuple[int, int]]) -> tuple[int, bool]:
         """Return the watermark over all channels, and whether all are idle: the minimum rules, the idle do not count.
 
-        A channel that is idle may come back, so the end of the others is not the end of everything.
+        A channel that is idle may come back, so the end of the others is not the end of everything. While all that are
+        left are idle, event time stands where the furthest of all has brought it.
         """
         found = [self.channels.get(_channel_key(*channel), _SILENT) for channel in expected]
-        open_ones = [one for one in found if one[0] != END_OF_TIME]
+        open_ones = [one for one in found if not one[2]]
         if not open_ones:
             return END_OF_TIME, False
-        awake = [watermark_us for watermark_us, idle in open_ones if not idle]
-        return (min(awake), False) if awake else (BEGINNING_OF_TIME, True)
+        awake = [watermark_us for watermark_us, idle, _ in open_ones if not idle]
+        return (min(awake), False) if awake else (max(one[0] for one in found), True)
 
     def note(self, mark: Mark) -> None:
         """Take note of a mark."""
         channel = _channel_key(mark.source, mark.sender)
-        before = self.channels.get(channel, _SILENT)
-        self.channels[channel] = (max(before[0], mark.watermark_us), mark.idle)
+        before_us, _, ended = self.channels.get(channel, _SILENT)
+        if mark.watermark_us == END_OF_TIME:
+            self.channels[channel] = (before_us, False, True)
+        else:
+            self.channels[channel] = (max(before_us, mark.watermark_us), mark.idle, ended)
 
 
-_SILENT: Final = (BEGINNING_OF_TIME, False)
+_SILENT: Final = (BEGINNING_OF_TIME, False, False)
 
 
 def _channel_key(source: int, sender: int) -> int:

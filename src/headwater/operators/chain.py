@@ -253,6 +253,8 @@ class _Run:
     def _rise(self, index: int, watermark_us: int, idle: bool, exact: bool) -> None:
         """Tell an operator, and those behind it, how far event time has come."""
         if index > self._last:
+            if watermark_us == END_OF_TIME:  # how far it had come before counts where others have not ended
+                self._close_emission()
             if self._pending is None:
                 self._pending = Emission([None] * len(self._chain.operators[-1].operator.ports))
             self._pending.watermark_us, self._pending.idle = watermark_us, idle

@@ -1,6 +1,6 @@
 """The names of many keys' entries, remembered: to make a name costs five times as much as to find it again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from headwater.model.entries import ALL_GROUPS, Suffixes, is_long, space_prefix
@@ -38,13 +38,13 @@ class EntryNames:
             names = list(map(known.get, keys))
         return names  # type: ignore[return-value]  # none is lacking now
 
-    def in_windows(self, keys: list[Any], found: Mapping[int, Sequence[int]]) -> list[bytes]:
-        """Return the names of some of the keys, by their places, at each of a few times: time by time."""
+    def in_windows(self, keys: list[Any], places: Sequence[int], spans: Iterable[tuple[int, int, int]]) -> list[bytes]:
+        """Return the names of keys by their places, of which each span, from one to another, is at a time."""
         suffixes = self._suffixes.of(keys)
         names: list[bytes] = []
-        for time_us, places in found.items():
+        for time_us, start, end in spans:
             prefix = space_prefix(self._space, time_us)
-            names += [prefix + suffixes[place] for place in places]
+            names += [prefix + suffixes[place] for place in places[start:end]]
         return names
 
     def at_times(self, keys: list[Any], times_us: list[int]) -> list[bytes]:

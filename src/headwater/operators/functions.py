@@ -39,6 +39,8 @@ def form_of(function: UserFunction) -> Form:
         return _form_named(origin)
     if not isinstance(origin, type):
         return Form.ARROW
+    if origin is list:  # of rows: what a whole window is given as
+        return Form.ROWS
     if issubclass(origin, pd.DataFrame):
         return Form.PANDAS
     return Form.ROWS if issubclass(origin, Mapping) else Form.ARROW
@@ -125,7 +127,12 @@ def rows_to_batch(rows: Iterable[Any], schema: pa.Schema | None) -> pa.RecordBat
 
 
 def _values_of(rows: list[Mapping[str, Any]], name: str, kind: pa.DataType | None) -> pa.Array:
-    return pa.array([row.get(name) for row in rows], type=kind)
+    values = [row.get(name) for row in rows]
+    if kind is not None and pa.types.is_integer(kind):  # Arrow would cut off what is behind the point, in silence
+        broken = next((value for value in values if isinstance(value, float) and not value.is_integer()), None)
+        if broken is not None:
+            raise WrongResult(f"its result has {broken!r} in column {name!r}, which is declared as {kind}")
+    return pa.array(values, type=kind)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -3,8 +3,9 @@
 A watermark at t says that no row before t is expected any more. `WithWatermark` keeps it a fixed delay behind the
 latest row seen, in whole milliseconds, as Structured Streaming does. What is late must not depend on how rows happened
 to be batched: where a row is behind the watermark that the rows before it make, the batch is cut in front of it, and
-the watermark travels ahead of the row. Rows that are not late need no cut, since no watermark that they could meet
-would change their fate.
+the watermark travels ahead of the row. Rows that are not late need no cut: no watermark that they could meet makes them
+late. (When something is forgotten or a timer fires between two rows, as in a deduplication with a horizon or a
+processor, still depends on where batches end, as it does in Structured Streaming.)
 
 A silent input holds everything back that also reads others. `idle` lets the others go on without it; `heartbeat` lets
 its watermark go on with the clock.

@@ -25,6 +25,7 @@ from headwater.operators.join_chunks import HEAD_BYTES_MAX, chunk_counts, chunk_
 from headwater.operators.join_layouts import Layout, conformed
 from headwater.operators.join_state import Heads, JoinState
 from headwater.operators.joining import LEFT, RIGHT, WINDOW, Picked, Schemas, StreamJoin, lacks_key
+from headwater.operators.known_heads import HEADS_MAX, KnownHeads, Span
 from headwater.operators.lateness import event_times
 from headwater.operators.long_keys import forget_long, key_of_entry, remember_long
 from headwater.operators.ragged import Ints, distinct_numbers, in_order_of, places, starts_of
@@ -75,6 +76,7 @@ class _Groups(NamedTuple):
     """The heads that a batch touches, and for every placed row the one it belongs to."""
 
     names: list[bytes]
+    spans: list[Span]
     keys: list[Any]
     key_of: list[int]  # for every head, the place of its key
     of_row: npt.NDArray[np.signedinteger[Any]]
@@ -134,9 +136,26 @@ class WindowJoinLogic:
         before_us = END_OF_TIME if ended else moment.watermark_us - size + 1
         if self._config.how == "inner" and not ended and not self._ends_more(before_us):
             return (None, None, None)
-        found = state.gather(HEADS, BEGINNING_OF_TIME, before_us)
-        if not found:
-            return (None, None, None)
+        known = KnownHeads.taken(state)
+        found = state.gather(HEADS, BEGINNING_OF_TIME, before_us) if known is None else known.drop(before_us)
+        if known is None and self._can_know(state, len(found)):
+            known = KnownHeads.learned(state, HEADS, before_us)
+        made = self._let_go(state, found) if found else None
+        if known is not None:
+            known.leave(state)
+        return (made, None, None)
+
+    def wake_us(self, moment: Moment) -> int | None:
+        """The clock means nothing here."""
+        return None
+
+    def _can_know(self, state: OperatorState, ended: int) -> bool:
+        """Whether all heads can be known by heart, if every window has as many as those that have ended."""
+        window = self._config.window
+        return state.remembers and ended * (2 + window.size_us // window.slide_us) <= HEADS_MAX
+
+    def _let_go(self, state: OperatorState, found: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch | None:
+        """Remove heads, and return their rows that had no partner."""
         names = [name for name, _ in found]
         heads = Heads(self._state.layouts.current(state), [value for _, value in found])
         made = None
@@ -148,11 +167,7 @@ class WindowJoinLogic:
             for source, counts in enumerate(chunk_counts(heads)):
                 state.delete_many(chunk_names(names, source, counts))
         forget_long(state, long_among(names), HEADS)
-        return (made, None, None)
-
-    def wake_us(self, moment: Moment) -> int | None:
-        """The clock means nothing here."""
-        return None
+        return made
 
     def _ends_more(self, before_us: int) -> bool:
         """Whether windows that begin before this instant end now that had not when this was asked last.
@@ -182,11 +197,16 @@ class WindowJoinLogic:
         self, batch: pa.RecordBatch, source: int, placed: _Placed, layout: Layout, state: OperatorState
     ) -> list[pa.RecordBatch]:
         groups = self._groups(batch, source, placed)
-        heads = self._state.heads(state, layout, groups.names)
+        known = KnownHeads.taken(state)
+        values = state.read_many(groups.names) if known is None else known.read(groups.spans, groups.names)
+        heads = self._state.parsed(state, layout, groups.names, values)
         layout = heads.layout
         batch = conformed(batch, layout.side(source).schema)
         there, counts = self._waiting_rows(state, heads, 1 - source, groups.names)
-        self._keep(batch, source, placed, groups, heads, state)
+        kept = self._keep(batch, source, placed, groups, heads, state)
+        if known is not None:
+            known.put(groups.spans, groups.names, kept)
+            known.leave(state)
         if there is None:
             return []
         matches = counts[groups.of_row]
@@ -203,8 +223,9 @@ class WindowJoinLogic:
         found, of_row = distinct_numbers(window_of * keys + keyed.codes[placed.rows], len(starts) * keys)
         ends = np.searchsorted(found, np.arange(len(starts) + 1) * keys).tolist()
         places = (found % keys).tolist()
-        windows = {start: places[ends[nth] : ends[nth + 1]] for nth, start in enumerate(starts)}
-        return _Groups(self._names[source].in_windows(keyed.keys, windows), keyed.keys, places, of_row)
+        spans = list(zip(starts, ends, ends[1:], strict=False))
+        names = self._names[source].in_windows(keyed.keys, places, spans)
+        return _Groups(names, spans, keyed.keys, places, of_row)
 
     def _keep(
         self,
@@ -214,8 +235,8 @@ class WindowJoinLogic:
         groups: _Groups,
         heads: Heads,
         state: OperatorState,
-    ) -> None:
-        """Add the rows to their heads, and put aside what is too much for a head."""
+    ) -> list[bytes]:
+        """Add the rows to their heads, put aside what is too much for a head, and return the heads."""
         rows = placed.rows[in_order_of(groups.of_row, len(groups.names))]
         packed = heads.layout.packings[source].pack_some(batch, rows)
         packed.records["side"] = source
@@ -225,8 +246,11 @@ class WindowJoinLogic:
             full = [place for place, value in enumerate(values) if len(value) > HEAD_BYTES_MAX]
             grown = Heads(heads.layout, [values[place] for place in full])
             put_aside(state, source, [groups.names[place] for place in full], grown)
+            for place in full:
+                values[place] = state.read(groups.names[place]) or values[place]
         if long_among(groups.names):
             remember_long(state, groups.names, [groups.keys[place] for place in groups.key_of])
+        return values
 
     def _waiting_rows(
         self, state: OperatorState, heads: Heads, source: int, names: Sequence[bytes], wanted: Mask | None = None

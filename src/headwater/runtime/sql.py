@@ -4,9 +4,10 @@ Such a turn runs on a worker beside the session, not in the pool: only the drive
 transform has a session of its own over the one SparkContext, so that its view of the rows meets no other's.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from headwater.operators.chain import NamedOperator
 from headwater.operators.functions import WrongResult
 from headwater.operators.sql import STREAM, Step, Transform
 from headwater.operators.state import KeyedState
+from headwater.operators.tables import TableSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,13 @@ def bound(named: NamedOperator) -> NamedOperator:
     )
 
 
+class _LoadedTable(NamedTuple):
+    """A table as a DataFrame, and when it was loaded."""
+
+    frame: DataFrame
+    loaded_us: int
+
+
 class TransformLogic:
     """Runs the steps as one plan."""
 
@@ -51,7 +60,7 @@ class TransformLogic:
         self._config = config
         self._parent: SparkSession | None = None
         self._session: SparkSession | None = None
-        self._tables: dict[tuple[int, str], DataFrame] = {}
+        self._tables: dict[tuple[int, str], _LoadedTable] = {}
 
     def run(self, batch: pa.RecordBatch, state: KeyedState | None) -> Sequence[pa.RecordBatch]:
         """Make a DataFrame of the rows, put it through all steps, and collect what comes out."""
@@ -83,8 +92,13 @@ class TransformLogic:
             raise WrongResult(f"it returned a {type(made).__name__}; a transform returns a DataFrame")
         return made
 
-    def _table(self, session: SparkSession, number: int, name: str, spec: Any) -> DataFrame:
+    def _table(self, session: SparkSession, number: int, name: str, spec: TableSpec) -> DataFrame:
         known = self._tables.get((number, name))
+        now_us = time.time_ns() // 1_000
         if known is None:
-            known = self._tables[number, name] = session.createDataFrame(spec.load(0))
-        return known
+            known = _LoadedTable(session.createDataFrame(spec.load(now_us)), now_us)
+        elif spec.refresh_us is not None and now_us - known.loaded_us >= spec.refresh_us:
+            rows = spec.refresh(now_us)
+            known = _LoadedTable(known.frame if rows is None else session.createDataFrame(rows), now_us)
+        self._tables[number, name] = known
+        return known.frame
