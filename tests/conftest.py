@@ -4,9 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+
+
+settings.register_profile("patient", settings(), deadline=None)  # no test fails for being slow on a busy machine
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ WINDOWS = {
 }
 
 
-class Broken(MemoryStore):
+class Broken:
     """A store that can be read and not written to."""
 
     def __init__(self, store: MemoryStore) -> None:
