@@ -9,7 +9,6 @@ from hypothesis import settings
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
 
-
 settings.register_profile("patient", settings(), deadline=None)  # no test fails for being slow on a busy machine
 settings.load_profile("patient")
 

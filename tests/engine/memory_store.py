@@ -42,6 +42,11 @@ class MemoryTransaction(MemorySnapshot):
         if self._bytes_max is not None and sum(map(len, self._held.values())) > self._bytes_max:
             raise StoreFull(f"the store in memory has used up its {self._bytes_max} bytes")
 
+    def put_many(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set many keys."""
+        for key, value in pairs:
+            self.put(key, value)
+
     def delete(self, key: bytes) -> bool:
         """Remove a key; False if it was not there."""
         return self._held.pop(key, None) is not None

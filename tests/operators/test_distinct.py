@@ -168,6 +168,20 @@ def test_a_key_is_forgotten_as_soon_as_the_watermark_is_there() -> None:
     assert bench.rows(batch([row("a", 20, 4)])) == [row("a", 20, 4)]
 
 
+def test_what_is_forgotten_is_swept_out_while_new_keys_come() -> None:
+    """A hundred new keys a second, each remembered for ten: never more than twice as many entries, whoever works."""
+    bench = TimedBench(TakingTurns(operator=dedup(10)))
+    most = 0
+    for second in range(80):
+        assert len(bench.rows(batch([row(f"{second}-{nth}", second) for nth in range(100)]))) == 100
+        bench.watermark(second * S)
+        most = max(most, len(bench.kept))
+    assert 1_000 <= most <= 2 * 1_100 + 4 * 256
+    assert bench.rows(batch([row("79-0", 80), row("60-0", 80)])) == [row("60-0", 80)]
+    bench.end()
+    assert is_empty(bench)
+
+
 def test_null_and_nan_are_values_like_any_other() -> None:
     """One of each passes, and of numbers that are equal too."""
     bench = TimedBench(Dedup(key_columns=("k",)))

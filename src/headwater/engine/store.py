@@ -43,6 +43,10 @@ class Transaction(Snapshot, Protocol):
         """Set a key."""
         ...
 
+    def put_many(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set many keys, which is faster than one by one."""
+        ...
+
     def delete(self, key: bytes) -> object:
         """Remove a key, if it is there; whether it was need not be known, which would cost a round trip elsewhere."""
         ...

@@ -621,11 +621,9 @@ def commit_state(txn: Transaction, plan: ChainPlan, result: ChainResult) -> None
     """Make what a chain changed of its state true."""
     for index, changes in result.state.items():
         prefix = state_prefix(plan.app, plan.numbers[index])
-        for entry, value in changes.items():
-            if value is None:
-                txn.delete(prefix + entry)
-            else:
-                txn.put(prefix + entry, value)
+        txn.put_many([(prefix + entry, value) for entry, value in changes.items() if value is not None])
+        for entry in [entry for entry, value in changes.items() if value is None]:
+            txn.delete(prefix + entry)
 
 
 def _commit_counts(txn: Transaction, prepared: Prepared) -> int:

@@ -58,5 +58,5 @@ class KnownHeads:
 
     def drop(self, before_us: int) -> list[tuple[bytes, bytes]]:
         """Forget the windows that begin earlier, and return their heads in order."""
-        due = sorted(window for window in self._windows if window < before_us)
-        return [head for window in due for head in sorted(self._windows.pop(window).items())]
+        ended = [self._windows.pop(window) for window in sorted(self._windows) if window < before_us]
+        return [(name, held[name]) for held in ended for name in sorted(held)]

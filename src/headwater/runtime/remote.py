@@ -233,6 +233,10 @@ class RemoteTransaction(RemoteSnapshot):
         """Set a key."""
         self._writes[key] = value
 
+    def put_many(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set many keys."""
+        self._writes.update(pairs)
+
     def delete(self, key: bytes) -> None:
         """Remove a key, if it is there."""
         self._writes[key] = None

@@ -49,6 +49,7 @@ class _Transaction(_Snapshot):
     def __init__(self, txn: Any) -> None:
         super().__init__(txn)
         self.put = txn.put
+        self.put_many = txn.cursor().putmulti
         self.delete = txn.delete
 
 
