@@ -61,8 +61,8 @@ class _Holding:
             if not gone:
                 due_us = time_us if self._config.by_clock_us is None else moment.now_us + self._config.by_clock_us
                 kept = pa.RecordBatch.from_pylist([row], schema=batch.schema).serialize().to_pybytes()
-                number = int.from_bytes(moment.state.shared("number") or b"", "big") + 1
-                moment.state.share("number", number.to_bytes(4, "big"))
+                number = int.from_bytes(moment.state.own("number") or b"", "big") + 1
+                moment.state.keep_own("number", number.to_bytes(4, "big"))
                 name = entry_of(HELD, due_us, encode_key(row["k"])) + number.to_bytes(4, "big")
                 moment.state.put(name, bytes([source]) + kept)
                 moment.state.share("schema", batch.schema.serialize().to_pybytes())

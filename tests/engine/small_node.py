@@ -166,7 +166,7 @@ class SmallNode:
     def settle(self, rows_max: int = ALL, rounds_max: int = 1_000) -> None:
         """Run turns until only sinks have rows waiting."""
         for _ in range(rounds_max):
-            ready = [one for one in self.instances if self._has_work(one)]
+            ready = [one for one in self.instances if self.has_work(one)]
             if not ready:
                 return
             for instance in ready:
@@ -174,7 +174,8 @@ class SmallNode:
                 assert report.trouble is None, report.trouble
         raise AssertionError(f"after {rounds_max} rounds rows still wait: {self.ledger()}")
 
-    def _has_work(self, instance: InstanceId) -> bool:
+    def has_work(self, instance: InstanceId) -> bool:
+        """Whether rows or marks wait for an instance."""
         record = self.queue(instance)
         return record.waiting_rows > 0 or record.put_marks > record.taken_marks
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.model.entries import ALL_GROUPS, EVERY_GROUP, group_of_entry
+from headwater.model.entries import ALL_GROUPS, EVERY_GROUP, group_of_entry, handed_over
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedOperator
 from headwater.operators.state import OperatorState
@@ -76,7 +76,7 @@ class TimedBench:
     def cut(self, groups: range) -> "TimedBench":
         """Take the keys of these groups away, with what belongs to all keys, to an instance of their own."""
         kept = {
-            entry: value
+            handed_over(entry, groups): value
             for entry, value in self.kept.items()
             if group_of_entry(entry) in groups or group_of_entry(entry) == EVERY_GROUP
         }

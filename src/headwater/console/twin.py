@@ -19,7 +19,7 @@ from headwater.console.running import INTERRUPTED_EXIT
 from headwater.console.screen import screen
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
-from headwater.runtime.structured.query import Ending, StructuredStatus, run_structured
+from headwater.runtime.structured.query import Ending, StructuredStatus, check_expressible, run_structured
 
 TELL_S: Final = 2.0  # between two lines of progress
 LOOK_S: Final = 0.1  # how soon a wish to stop is noticed
@@ -36,6 +36,7 @@ def run_twin(
         )
     console = screen(stderr=as_json)
     with stop_wish() as wish, _granted(wish) as stop:
+        check_expressible(flows[0])
         console.print(f"starting Spark ({master or 'on this machine'})", soft_wrap=True, markup=False)
         progress = _Progress(console, wish)
         status = run_structured(

@@ -164,11 +164,20 @@ def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:
     return schemas
 
 
+_LACKING: Final = {"inner": (False, False), "left": (False, True), "full": (True, True)}  # which side may be missing
+
+
 def _told_columns(declared: Declaration, schemas: Mapping[str, pa.Schema | None]) -> Declaration:
     """Tell a join the columns of both sides: it may have rows of one before the first of the other comes."""
     if not isinstance(declared.part, StreamJoin):
         return declared
     left, right = (_schema_of(given, schemas) for given in declared.inputs)
+    for side, schema, needed in zip(("first", "second"), (left, right), _LACKING[declared.part.how], strict=True):
+        if needed and schema is None:
+            raise FlowError(
+                f"{declared.part.kind} {declared.name!r} is a {declared.part.how} join, whose rows may lack a partner, "
+                f"so the columns of its {side} input must be known beforehand; give the operators there a schema="
+            )
     return replace(declared, part=replace(declared.part, schemas=(left, right)))
 
 

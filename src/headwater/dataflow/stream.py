@@ -36,7 +36,7 @@ from headwater.operators.stateless import Filter, FlatMap, KeyBy, Map, Select, S
 from headwater.operators.tables import TableSpec
 from headwater.operators.watermarks import WithWatermark
 from headwater.operators.window_join import WindowJoin
-from headwater.operators.window_specs import Aggregate, TimeWindow, WindowSpec
+from headwater.operators.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow, WindowSpec
 from headwater.operators.windows import WindowAggregate, WindowApply, WindowTopK
 
 ERRORS = "errors"
@@ -237,12 +237,14 @@ class Stream:
         `lateness`: how long a window that has fired is kept, to fire again for rows that come late. `early`: fire again
         and again before the end, every so often by the clock; `early_rows`: whenever so many new rows have come.
         """
+        if not isinstance(window, TimeWindow | SessionWindow | CountWindow):
+            raise FlowError(f'window needs a window, such as F.window("ts", "1 minute"), not {window!r}')
         return WindowedStream(
             self,
             window,
             duration_us(lateness),
             None if early is None else _above_zero("early", early),
-            early_rows,
+            None if early_rows is None else _at_least_one("early_rows", early_rows),
         )
 
     def join(
@@ -261,9 +263,14 @@ class Stream:
 
         `on` names the key columns, or pairs of (here, there). With `window=F.window("ts", "1 minute")` rows of the same
         window are paired; with `between=("-5 seconds", "10 seconds")` those whose event time, there, lies between so
-        much before and so much after the one here. `how`: inner, left or full. Both streams need a watermark.
+        much before and so much after the one here. `how`: inner, left or full; the outer ones need a watermark on both
+        streams, and known columns.
         """
         here, there = _join_keys(on)
+        if not isinstance(other, Stream):
+            raise FlowError(
+                f"join needs another stream, not a {type(other).__name__}; use enrich to look up in a table"
+            )
         _check_join(window, between, how)
         times = _join_times(window, event_time)
         operator = _join(window, between, here, there, times, how, suffix)
@@ -282,6 +289,8 @@ class Stream:
     ) -> "Stream":
         """Add the columns of a table, such as `hw.table("cities.csv", refresh="1 minute")`, by equal keys."""
         here, there = _join_keys(on)
+        if not hasattr(table, "load"):
+            raise FlowError(f"enrich needs a table, such as hw.table(...), not a {type(table).__name__}")
         chosen = None if columns is None else tuple(columns)
         operator = Enrich(table=table, left_on=here, right_on=there, how=how, columns=chosen, suffix=suffix)
         return Stream(Vertex(operator, (self,), **placing))
@@ -444,6 +453,7 @@ class KeyedStream(Stream):
 
     def reduce(self, function: UserFunction, *, on_error: OnErrorName = "stop", **placing: Unpack[Placing]) -> Stream:
         """Fold the rows of each key with `function(so_far, row) -> row` and send on what it has come to, row by row."""
+        _form(function, "rows")
         operator = Reduce(key_columns=self.key, function=function, on_error=_on_error(on_error))
         return Stream(Vertex(operator, (self,), **placing))
 
@@ -469,6 +479,8 @@ class KeyedStream(Stream):
         `output_schema` is a `StructType`, a text such as "id string, total double", or an Arrow schema. `time_mode`:
         none, ProcessingTime or EventTime.
         """
+        if not callable(getattr(processor, "handleInputRows", None)):
+            raise FlowError(f"process needs a StatefulProcessor, not a {type(processor).__name__}")
         operator = Process(
             key_columns=self.key,
             processor=processor,
@@ -653,8 +665,8 @@ def _above_zero(what: str, given: DurationLike) -> int:
     return length_us
 
 
-def _at_least_one(what: str, given: int) -> int:
-    if given < 1:
+def _at_least_one(what: str, given: Any) -> int:
+    if not isinstance(given, int) or given < 1:
         raise FlowError(f"{what}={given!r} must be a whole number of at least 1")
     return given
 
@@ -663,7 +675,9 @@ def _join_keys(on: str | Sequence[str] | Sequence[tuple[str, str]]) -> tuple[tup
     listed: Sequence[str | tuple[str, str]] = [on] if isinstance(on, str) else on
     if not listed:
         raise FlowError("a join needs at least one key column")
-    pairs = [(one, one) if isinstance(one, str) else one for one in listed]
+    pairs = [(one, one) if isinstance(one, str) else tuple(one) for one in listed]
+    if any(len(pair) != 2 for pair in pairs):
+        raise FlowError(f"on={on!r} must be names of columns, or pairs of names (here, there)")
     return tuple(here for here, _ in pairs), tuple(there for _, there in pairs)
 
 
@@ -702,6 +716,8 @@ def _join(
         "suffix": suffix,
     }
     if between is not None:
+        if len(tuple(between)) != 2:
+            raise FlowError(f'between={between!r} must be two durations, such as ("-5 seconds", "10 seconds")')
         lower, upper = (_signed_us(one) for one in between)
         if lower > upper:
             raise FlowError(f"between={between!r} is empty: the first must not be above the second")

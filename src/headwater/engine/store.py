@@ -17,7 +17,7 @@ from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
 
-FORMAT: Final = 1  # raised when the meaning of any key or record changes; another format is refused, not guessed at
+FORMAT: Final = 2  # raised when the meaning of any key or record changes; another format is refused, not guessed at
 
 
 class Snapshot(Protocol):

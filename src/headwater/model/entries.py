@@ -68,6 +68,19 @@ def shared_entry(name: str) -> bytes:
     return _HEAD.pack(SHARED, _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
 
 
+def own_entry(name: str, groups: range) -> bytes:
+    """Return where an instance keeps something of its own: in the place of a time stands the first group it owns."""
+    return _HEAD.pack(SHARED, 1 + groups.start + _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
+
+
+def handed_over(entry: bytes, to: range) -> bytes:
+    """Return the name under which an instance with these groups finds what another kept for itself."""
+    space, place = _HEAD.unpack_from(entry)
+    if space != SHARED or place == _SIGN:
+        return entry
+    return _HEAD.pack(SHARED, 1 + to.start + _SIGN) + entry[_HEAD.size :]
+
+
 class Suffixes:
     """The suffixes of keys, remembered: encoding and hashing a key costs ten times as much as finding it again."""
 

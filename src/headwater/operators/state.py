@@ -21,6 +21,7 @@ from headwater.model.entries import (
     group_of_entry,
     is_long,
     long_key_entry,
+    own_entry,
     shared_entry,
     space_prefix,
     split_entry,
@@ -249,6 +250,21 @@ class OperatorState:
         """Keep something for all keys together; it goes along wherever any of the keys goes."""
         if self.shared(name) != value:
             self.put(shared_entry(name), value)
+
+    def own(self, name: str) -> bytes | None:
+        """Return what this instance keeps for itself under a name, such as how far it has come.
+
+        Other instances of the operator are at other places in time, and must not meet in one entry.
+        """
+        return self.read(own_entry(name, self.groups))
+
+    def keep_own(self, name: str, value: bytes | None) -> None:
+        """Keep something for this instance alone, or forget it; an instance that takes over its keys gets a copy."""
+        entry = own_entry(name, self.groups)
+        if value is None:
+            self.delete(entry)
+        elif self.read(entry) != value:
+            self.put(entry, value)
 
     def remember_long(self, key: bytes) -> None:
         """Keep a key whose bytes are too long for an entry's name, so that `held` can give it back."""

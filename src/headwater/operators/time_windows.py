@@ -5,8 +5,8 @@ before that end, combined per key, and those that no later window needs are remo
 for that much longer, and a row that comes after its window fired makes the window of its key fire again.
 
 Where a pane outlives the firing of a window that it is part of, the state has to say how far windows have fired: one
-shared entry. Instances whose keys come together must therefore have come equally far, as they have if they were given
-the same watermark.
+entry of the instance's own, since others may be elsewhere in time. Instances whose keys come together must therefore
+have come equally far, as they have if they were given the same watermark.
 """
 
 from itertools import pairwise
@@ -84,11 +84,11 @@ class TimeWindowLogic:
 
     def _fired_us(self, state: OperatorState) -> int:
         """Return up to which instant all windows have fired, where panes are kept longer than that."""
-        kept = state.shared(_FIRED) if self._tracks else None
+        kept = state.own(_FIRED) if self._tracks else None
         return BEGINNING_OF_TIME if kept is None else int.from_bytes(kept, "big", signed=True)
 
     def _note_fired(self, reached_us: int, state: OperatorState) -> int:
-        state.share(_FIRED, reached_us.to_bytes(8, "big", signed=True))
+        state.keep_own(_FIRED, reached_us.to_bytes(8, "big", signed=True))
         return reached_us
 
     def _add(self, timely: Timely, moment: Moment) -> Touched:

@@ -166,6 +166,8 @@ class WatermarkLogic:
 
 def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
     """Return the event times of a batch in microseconds, and which of them are known; None if all are."""
+    if column not in batch.schema.names:
+        raise WrongResult(f"needs column {column!r}, but the rows have only: {', '.join(batch.schema.names)}")
     values = batch.column(column)
     kind = values.type
     if not pa.types.is_timestamp(kind):

@@ -87,7 +87,7 @@ def arrivals(count: int, wanted: bool, now_us: int, state: OperatorState) -> Ins
     """
     if not wanted:
         return np.zeros(count, dtype=np.int64)
-    kept = state.shared(_ARRIVED)
+    kept = state.own(_ARRIVED)
     first = max(0 if kept is None else int.from_bytes(kept, "big"), now_us)
-    state.share(_ARRIVED, (first + count).to_bytes(8, "big"))
+    state.keep_own(_ARRIVED, (first + count).to_bytes(8, "big"))
     return np.arange(first, first + count)

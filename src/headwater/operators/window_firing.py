@@ -7,7 +7,6 @@ keep firing together.
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.model.entries import shared_entry
 from headwater.operators.base import Moment
 from headwater.operators.state import OperatorState
 
@@ -43,13 +42,13 @@ class Firing:
 
     def set_alarm(self, moment: Moment) -> None:
         """Let windows with new rows fire at the next round time, if none is set."""
-        if self.early_us is not None and moment.state.shared(_ALARM) is None:
+        if self.early_us is not None and moment.state.own(_ALARM) is None:
             rings_us = moment.now_us - moment.now_us % self.early_us + self.early_us
-            moment.state.share(_ALARM, rings_us.to_bytes(8, "big"))
+            moment.state.keep_own(_ALARM, rings_us.to_bytes(8, "big"))
 
     def alarm_us(self, state: OperatorState) -> int | None:
         """Return when windows with new rows are to fire."""
-        kept = state.shared(_ALARM) if self.early_us is not None else None
+        kept = state.own(_ALARM) if self.early_us is not None else None
         return None if kept is None else int.from_bytes(kept, "big")
 
     def rings(self, moment: Moment) -> bool:
@@ -57,5 +56,5 @@ class Firing:
         alarm_us = self.alarm_us(moment.state)
         if alarm_us is None or alarm_us > moment.now_us:
             return False
-        moment.state.delete(shared_entry(_ALARM))
+        moment.state.keep_own(_ALARM, None)
         return True

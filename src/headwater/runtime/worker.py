@@ -27,7 +27,7 @@ RETRY_S: Final = 1.0
 
 # A Spark Python worker is used for one task after another, and a process must not open an LMDB environment twice.
 _open_stores: dict[tuple[str, int], LmdbStore] = {}
-_shelf = CodeShelf()
+_shelves: dict[int, CodeShelf] = {}  # for each worker, which may be a thread: an opened processor serves one at a time
 # By the term of the store that they are known of, and for each worker, which may be a thread.
 _schemas: dict[tuple[bytes, int], Schemas] = {}
 _memories: dict[tuple[bytes, int], StateMemory] = {}
@@ -97,11 +97,12 @@ def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
     chains: dict[InstanceId, tuple[ChainPlan, OpenChain]] = {}
     reports: list[TurnReport] = []
     assignments = []
+    shelf = _shelves.setdefault(threading.get_ident(), CodeShelf())
     with store.read() as snapshot:
         for part in parts:
             instance = InstanceId(AppId(part.app), part.instance)
             try:
-                chains[instance] = _shelf.find(snapshot, term, instance.app, part.code)
+                chains[instance] = shelf.find(snapshot, term, instance.app, part.code)
             except HeadwaterError as failure:
                 reports.append(_not_run(part, failure))
             else:

@@ -64,6 +64,15 @@ class StructuredStatus:
     ending: Ending | None = None  # None while it runs
 
 
+def check_expressible(flow: Flow) -> Graph:
+    """Return the graph of a flow, or refuse what Structured Streaming cannot do."""
+    graph = compile_flow(flow)
+    refused = refusals(graph)
+    if refused:
+        raise FlowError("; ".join(refused))
+    return graph
+
+
 def run_structured(
     flow: Flow,
     *,
@@ -81,10 +90,7 @@ def run_structured(
     and Spark's log lie in a new directory inside `directory`, which workers elsewhere must see under the same path;
     without one they are temporary. Raises a FlowError for what Structured Streaming cannot do, before anything starts.
     """
-    graph = compile_flow(flow)
-    refused = refusals(graph)
-    if refused:
-        raise FlowError("; ".join(refused))
+    graph = check_expressible(flow)
     if directory is None and is_elsewhere(master):
         raise ConfigError(f"a run on {master} needs a directory that all workers see under the same path")
     with ExitStack() as closing:
