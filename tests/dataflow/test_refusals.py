@@ -1,17 +1,19 @@
 """What cannot run is refused before a row flows, with a sentence that names the operator and the cause."""
 
+import re
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headwater import functions as F
 from headwater.dataflow.compile import OPERATORS_MAX, compile_flow
 from headwater.dataflow.stream import Declaration, Flow, Input, flow, source
 from headwater.model.errors import FlowError, UnknownColumn
 from headwater.operators.base import OnError
 from headwater.operators.functions import Form
 from headwater.operators.stateless import Map, Split, Union
-from tests.dataflow.specs import Closed, Wall, readings
+from tests.dataflow.specs import Closed, Wall, readings, rows_of_any_kind
 
 MAP = Map(function=len, form=Form.ARROW)
 LENIENT = Map(function=len, form=Form.ARROW, on_error=OnError.DEAD_LETTER)
@@ -184,3 +186,42 @@ def test_a_flow_made_by_a_runaway_loop_is_refused() -> None:
         stream = stream.map(len)
     with pytest.raises(FlowError, match="at most 1000 are allowed"):
         compile_flow(flow("endless", stream.sink(Wall())))
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda rows: rows.window("5 seconds"), "window needs a window, such as F.window"),
+        (lambda rows: rows.window(F.window("t", "1 s"), early_rows="x"), "early_rows='x' must be a whole number"),
+        (lambda rows: rows.key_by("k").top_k("2", "v"), "k='2' must be a whole number"),
+        (lambda rows: rows.join({}, "k", window=F.window("t", "1 s")), "join needs another stream, not a dict"),
+        (lambda rows: rows.join(rows, "k"), "a join needs either window"),
+        (lambda rows: rows.join(rows, "k", window=F.session_window("t", "1 s")), "tumbling or sliding windows"),
+        (lambda rows: rows.join(rows, [("a", "b", "c")], window=F.window("t", "1 s")), "pairs of names"),
+        (lambda rows: rows.join(rows, "k", between=("5 s",), event_time="t"), "must be two durations"),
+        (lambda rows: rows.join(rows, "k", between=("5 s", "1 s"), event_time="t"), "is empty"),
+        (lambda rows: rows.enrich({"k": 1}, "k"), "enrich needs a table, such as hw.table"),
+        (lambda rows: rows.key_by("k").process(3, "k string"), "process needs a StatefulProcessor, not a int"),
+        (lambda rows: rows.key_by("k").reduce(3), "needs a function, not a int"),
+        (lambda rows: rows.dedup("k", within="5 s"), "dedup needs event_time and within together"),
+        (lambda rows: rows.key_by("k").window(F.window("t", "1 s")).agg(), "agg needs aggregates"),
+        (lambda rows: rows.sql(" "), "sql needs a query"),
+        (lambda rows: rows.map(len).late, "map has no port 'late'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_where_it_is_written(build: Any, sentence: str) -> None:
+    """With the word the user wrote."""
+    with pytest.raises(FlowError, match=re.escape(sentence)):
+        build(rows_of_any_kind())
+
+
+def test_an_outer_join_must_know_the_columns_that_may_be_missing() -> None:
+    """Else its rows would have other columns until the other side has been seen."""
+    schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", "UTC"))])
+    known = source(Closed(schema), name="known").with_watermark("t", "1 s")
+    unknown = rows_of_any_kind("unknown").with_watermark("t", "1 s")
+    window = F.window("t", "5 s")
+    compile_flow(flow("fits", known.join(unknown, "k", window=window).sink(Wall())))
+    compile_flow(flow("fits", unknown.join(known, "k", window=window, how="left").sink(Wall())))
+    with pytest.raises(FlowError, match="the columns of its second input must be known beforehand"):
+        compile_flow(flow("left", known.join(unknown, "k", window=window, how="left").sink(Wall())))
