@@ -32,6 +32,7 @@ from headwater.operators.window_rows import Timely, WindowRows, earlier, time_re
 from headwater.operators.window_specs import TimeWindow
 
 _FIRED: Final = "fired"  # up to which instant windows have fired
+_CROWDED_TURNS: Final = 1_000  # a million panes take half a second to read
 _DENSE_MAX: Final = 16_384  # pairs of pane and key that are numbered by a table rather than by sorting
 
 
@@ -49,6 +50,7 @@ class TimeWindowLogic:
         self._output = WindowOutput(key_columns, window.time, contents, says_why=firing.says_why)
         self._names = CellNames(PANES)
         self._besides = PaneFiring(firing, self._panes, contents, self._output)
+        self._crowded = 0  # so many times more it is not tried to know all panes
 
     def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
         """Add rows to their panes; fire windows early, or once more for rows that come late."""
@@ -144,7 +146,7 @@ class TimeWindowLogic:
         known = KnownPanes.taken(state)
         due = NO_CELLS
         if last_us > fired_us:
-            known = known or KnownPanes.learned(state, PANES)
+            known = known or self._learned(state)
             due = _before(last_us, known, state)
         made = self._fire_panes(due, fired_us, reached_us, schema, state) if due.names else None
         done_us = self._panes.done_before(within_reach(earlier(reached_us, self._lateness_us)))
@@ -157,6 +159,16 @@ class TimeWindowLogic:
         if self._tracks and reached_us > fired_us:
             self._note_fired(reached_us, state)
         return made
+
+    def _learned(self, state: OperatorState) -> KnownPanes | None:
+        """Get to know all panes, unless they were too many not long ago: finding that out means to read them all."""
+        if self._crowded:
+            self._crowded -= 1
+            return None
+        known = KnownPanes.learned(state, PANES)
+        if known is None and state.remembers:
+            self._crowded = _CROWDED_TURNS
+        return known
 
     def _fire_panes(
         self, due: FoundCells, after_us: int, until_us: int, schema: pa.Schema, state: OperatorState

@@ -155,7 +155,8 @@ class SinkPump:
             for stamp in taken.stamps:
                 task.measured(now - stamp.born_us, stamp.rows)
         self._post(events)
-        return [task.instance for task, taken, _ in written if taken.rows >= WRITE_ROWS_MAX]
+        # Not "as many rows as could be taken": a turn also ends at so many bytes, and nobody would tell us of the rest.
+        return [task.instance for task, taken, _ in written if taken.record.waiting_rows > taken.rows]
 
     def _write(self, task: SinkTask, written: list[tuple[SinkTask, Taken, Position]]) -> None:
         with self._store.read() as snapshot:
