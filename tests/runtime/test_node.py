@@ -1,5 +1,6 @@
 """A node runs flows: the same on Spark tasks and on threads."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
 from headwater.runtime.status import AppState
 from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
+from tests.runtime.gates import Gate, passing
 
 PATIENCE_S = 120.0
 
@@ -108,17 +110,9 @@ def test_dead_letters_go_to_a_stream_of_their_own(node: Node) -> None:
 
 
 def test_operators_that_compute_for_long_do_not_stall_the_others(node: Node, tmp_path: Path) -> None:
-    """Both workers are held by operators that wait for a file, which appears only once another flow has finished."""
-    gate = str(tmp_path / "gate")
-
-    def wait_for_gate(batch: pa.RecordBatch) -> pa.RecordBatch:
-        import os
-        import time
-
-        while not os.path.exists(gate):
-            time.sleep(0.01)
-        return batch
-
+    """Both workers are held by operators that wait at a gate, which opens only once another flow has finished."""
+    gate = Gate(tmp_path)
+    wait_for_gate = functools.partial(passing, gate.path)
     held = [
         node.deploy(hw.flow(f"held-{n}", hw.read.generator(made_rows, rows=1).map(wait_for_gate).sink(hw.to.memory())))
         for n in range(3)
@@ -127,7 +121,7 @@ def test_operators_that_compute_for_long_do_not_stall_the_others(node: Node, tmp
     quick = node.deploy(running_sums("quick", 2_000, sink))
     assert node.wait(quick, PATIENCE_S)
     assert [app.state for app in held] == [AppState.RUNNING] * 3
-    Path(gate).touch()
+    gate.open()
     assert all(node.wait(app, PATIENCE_S) for app in held)
     assert by_sensor(sink.rows()) == expected_sums(2_000)
 

@@ -1,5 +1,6 @@
 """Memory is bounded: pause, spill, shed, in that order, all visible and accounted for."""
 
+import functools
 import resource
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import App, Node
 from headwater.runtime.status import AppState
 from tests.runtime.flows import made_rows
+from tests.runtime.gates import Gate, passing
 
 PATIENCE_S = 120.0
 ROW_BYTES = 1_000
@@ -61,20 +63,11 @@ class SensorReader:
         """Nothing is open."""
 
 
-def gated(name: str, source: hw.Stream, gate: Path) -> tuple[hw.Flow, MemorySink]:
+def gated(name: str, source: hw.Stream, gate: Gate) -> tuple[hw.Flow, MemorySink]:
     """A flow whose one operator takes nothing before the gate is open."""
-    path = str(gate)
-
-    def wait_for_gate(batch: pa.RecordBatch) -> pa.RecordBatch:
-        import os
-        import time
-
-        while not os.path.exists(path):
-            time.sleep(0.01)
-        return batch.select(["n"])
-
     collected = hw.to.memory()
-    return hw.flow(name, source.map(wait_for_gate).sink(collected)), collected
+    held = source.map(functools.partial(passing, gate.path)).select("n")
+    return hw.flow(name, held.sink(collected)), collected
 
 
 @contextmanager
@@ -93,8 +86,9 @@ def wait_until_paused(node: Node, app: App) -> None:
 
 def test_a_source_that_can_wait_is_paused_when_its_app_has_enough_waiting(tmp_path: Path) -> None:
     """The queue stays near its bound although the generator could fill it for ever; then everything gets through."""
+    gate = Gate(tmp_path)
     with small_node(tmp_path, app_rows=2_000) as node:
-        flow, sink = gated("paused", hw.read.generator(made_rows, rows=20_000), tmp_path / "gate")
+        flow, sink = gated("paused", hw.read.generator(made_rows, rows=20_000), gate)
         app = node.deploy(flow)
         wait_until_paused(node, app)
         status = node.status(ledgers=True)
@@ -103,15 +97,16 @@ def test_a_source_that_can_wait_is_paused_when_its_app_has_enough_waiting(tmp_pa
         assert 2_000 <= ledger.waiting <= 3_000
         assert status.pressure == "pausing"
         assert status.apps[0].operators[0].note == "paused"
-        (tmp_path / "gate").touch()
+        gate.open()
         assert node.wait(app, PATIENCE_S)
         assert [row["n"] for row in sink.rows()] == list(range(20_000))
 
 
 def test_a_sensor_that_cannot_wait_spills_and_loses_nothing_within_the_disk_budget(tmp_path: Path) -> None:
     """Past the memory budget a file would pause; the sensor's rows wait on disk instead."""
+    gate = Gate(tmp_path)
     with small_node(tmp_path, memory_bytes=1 << 20, disk_bytes=64 << 20) as node:
-        flow, sink = gated("spilling", hw.source(Sensor(10_000)), tmp_path / "gate")
+        flow, sink = gated("spilling", hw.source(Sensor(10_000)), gate)
         app = node.deploy(flow)
         levels = set()
         while not app.sources[0].ended:
@@ -119,7 +114,7 @@ def test_a_sensor_that_cannot_wait_spills_and_loses_nothing_within_the_disk_budg
             assert not node.wait(app, 0.01)
         levels.add(node.status().pressure)
         assert "spilling" in levels
-        (tmp_path / "gate").touch()
+        gate.open()
         assert node.wait(app, PATIENCE_S)
         assert [row["n"] for row in sink.rows()] == list(range(10_000))
         assert node.ledger(app).dropped == {}
@@ -127,8 +122,9 @@ def test_a_sensor_that_cannot_wait_spills_and_loses_nothing_within_the_disk_budg
 
 def test_past_the_disk_budget_the_oldest_rows_are_shed_and_counted(tmp_path: Path) -> None:
     """What is left is the newest, in order; the ledger says how many went and balances."""
+    gate = Gate(tmp_path)
     with small_node(tmp_path, memory_bytes=1 << 20, disk_bytes=4 << 20) as node:
-        flow, sink = gated("shedding", hw.source(Sensor(20_000)), tmp_path / "gate")
+        flow, sink = gated("shedding", hw.source(Sensor(20_000)), gate)
         app = node.deploy(flow)
         levels = set()
         while not app.sources[0].ended:
@@ -137,7 +133,7 @@ def test_past_the_disk_budget_the_oldest_rows_are_shed_and_counted(tmp_path: Pat
             assert ledger.balanced, ledger
             assert not node.wait(app, 0.01)
         assert "shedding" in levels
-        (tmp_path / "gate").touch()
+        gate.open()
         assert node.wait(app, PATIENCE_S)
         ledger = node.ledger(app)
         kept = [row["n"] for row in sink.rows()]
@@ -190,11 +186,12 @@ def test_budgets_that_contradict_one_another_are_refused() -> None:
 
 def test_a_stopped_app_is_told_apart_from_a_finished_one(tmp_path: Path) -> None:
     """Halting keeps what waits, for later."""
+    gate = Gate(tmp_path)
     with small_node(tmp_path, app_rows=1_000) as node:
-        flow, _ = gated("halted", hw.read.generator(made_rows, rows=5_000), tmp_path / "gate")
+        flow, _ = gated("halted", hw.read.generator(made_rows, rows=5_000), gate)
         app = node.deploy(flow)
         wait_until_paused(node, app)
-        (tmp_path / "gate").touch()
+        gate.open()
         node.halt(app)
         assert app.state is AppState.STOPPED
         assert node.ledger(app).balanced

@@ -4,6 +4,7 @@ They are worked on value by value, in Python: what they hold is Python's. No byt
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context
@@ -20,18 +21,18 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
-class ObjectPart:
+class ObjectPart(ABC):
     """Something to remember about a column as bytes."""
 
     column: str
 
+    @abstractmethod
     def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
         """Return what is kept for each group once these rows are added."""
-        raise NotImplementedError
 
+    @abstractmethod
     def combine(self, kept: Sequence[bytes]) -> bytes:
         """Return what is kept for all these together, of which there are at least two."""
-        raise NotImplementedError
 
     def value(self, kept: bytes) -> Any:
         """Return the value that comes out."""

@@ -5,6 +5,7 @@ A part is what an aggregate has to remember, such as a sum: some fields of a rec
 several aggregates need are kept once: `avg` is the `sum` and the `count` that others may ask for too.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,23 +39,23 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(ABC):
     """Something to remember about a column: the same for all that ask for an equal one."""
 
     column: str | None
 
     @cached_property
+    @abstractmethod
     def fields(self) -> tuple[Field, ...]:
         """What of a record is ours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, records: Records, rows: GroupedRows) -> None:
         """Add rows to the records of their groups."""
-        raise NotImplementedError
 
+    @abstractmethod
     def combine(self, into: Records, records: Records, starts: Starts) -> None:
         """Fill `into` with the records of each run taken together; runs begin at `starts`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

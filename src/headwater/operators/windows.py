@@ -5,6 +5,7 @@ Here they are only configuration; `time_windows`, `sessions` and `count_windows`
 contents (`aggregate_cells`, `kept_rows`) what is made of the rows.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -148,13 +149,13 @@ class WindowOperator(TimedOperator):
         """The columns that the contents need."""
         return ()
 
+    @abstractmethod
     def _contents(self) -> Contents:
         """Return what is made of the rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _inner_fields(self, known: pa.Schema) -> list[pa.Field] | None:
         """Return the columns between window and firing, or None where only running can tell."""
-        raise NotImplementedError
 
     def _key_fields(self, known: pa.Schema) -> list[pa.Field]:
         return [pa.field(name, plain_type(known.field(name).type)) for name in self.key_columns]

@@ -149,14 +149,14 @@ class Node:
             on_failed=lambda task, failure: self._fail_app(task.app, failure),
             on_store_full=self._on_store_full,
         )
-        self._port = self._open_port()
+        self.port = self._open_port()
         self._address = NodeAddress(
             machine=this_machine(),
             socket=str(self._run_directory / "workers.sock"),
             store=str(self.store.directory.resolve()),
             disk_bytes=self.store.disk_bytes,
             power_safe=self.config.power_safe,
-            door=None if self._port is None else self._port.door,
+            door=None if self.port is None else self.port.door,
             door_only=self.config.remote_port == "always",
         )
         self.pool: Pool = (
@@ -206,7 +206,7 @@ class Node:
         """Start Spark and the pool, and wait until the workers are there."""
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
-        self.dispatcher.start(self._address.socket, self._port)
+        self.dispatcher.start(self._address.socket, self.port)
         self.dispatcher.use(self.pool)
         try:
             self._tell("starting Spark" if self.config.spark else "starting worker threads")

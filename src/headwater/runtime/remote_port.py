@@ -63,6 +63,7 @@ class RemotePort:
     def __init__(self, store: LmdbStore, directory: Path, host: str) -> None:
         """Take a port of this host; nobody is let in before `listen`."""
         self.store = store
+        self.hold_s = HOLD_S
         self._context, certificate = make_certificate(directory)
         self._socket = _listening(host)
         self.door = Door(host, self._socket.getsockname()[1], certificate, os.urandom(32))
@@ -225,7 +226,8 @@ class RemoteConnection(Connection):
         handed: Handed = queue.SimpleQueue()
         self._holding = handed
         self._port.queue_commit(
-            lambda: _hold_back(self._port.store, handed, lambda: _call(loop, self._held)), self._held_for_long_enough
+            lambda: _hold_back(self._port.store, handed, lambda: _call(loop, self._held), self._port.hold_s),
+            self._held_for_long_enough,
         )
 
     def _held(self) -> None:
@@ -253,12 +255,12 @@ class RemoteConnection(Connection):
         self.transport.abort()
 
 
-def _hold_back(store: LmdbStore, handed: Handed, on_held: Callable[[], None]) -> Answer | None:
+def _hold_back(store: LmdbStore, handed: Handed, on_held: Callable[[], None], hold_s: float) -> Answer | None:
     """Let nobody else write until the worker's commit is handed over; None if that took too long."""
     with store.write() as txn:
         on_held()
         try:
-            message = handed.get(timeout=HOLD_S)
+            message = handed.get(timeout=hold_s)
         except queue.Empty:
             return None
         return make(txn, message) if isinstance(message, Commit) else Released()
