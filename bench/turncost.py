@@ -15,9 +15,11 @@ from bench.watching import Figures
 from bench.workload import Batch, Readings, sliding_average
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.stream import flow, source
+from headwater.engine.plans import ChainPlan
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import append
-from headwater.engine.turn import ChainPlan, commit, prepare, take
+from headwater.engine.taking import take
+from headwater.engine.turn import commit, prepare
 from headwater.model.batch import encode_entry
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain

@@ -31,8 +31,9 @@ from headwater.engine.events import (
 )
 from headwater.engine.policies import PolicyName
 from headwater.engine.queues import Queue
+from headwater.engine.reports import Filled, Trouble, TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
-from headwater.engine.turn import STORE_FULL, Assignment, Filled, Trouble, TurnReport
+from headwater.engine.turn import STORE_FULL, Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
 ROW_BYTES = 100

@@ -14,6 +14,9 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.engine.ledger import Ledger, SourceCounts, read_ledger
+from headwater.engine.plans import channel_of
+from headwater.engine.reports import TurnReport
+from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
     QueueRecord,
@@ -24,19 +27,9 @@ from headwater.engine.store import (
     shed_oldest,
     state_prefix,
 )
-from headwater.engine.turn import (
-    Assignment,
-    Prepared,
-    TurnReport,
-    TurnRunner,
-    advance,
-    channel_of,
-    commit,
-    prepare,
-    read_times,
-    spread,
-    take,
-)
+from headwater.engine.taking import advance, take
+from headwater.engine.times import read_times
+from headwater.engine.turn import Assignment, Prepared, TurnRunner, commit, prepare
 from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import END_OF_TIME

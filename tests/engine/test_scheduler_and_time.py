@@ -12,8 +12,8 @@ from headwater.engine.events import (
     WorkerJoined,
 )
 from headwater.engine.queues import Queue
+from headwater.engine.reports import TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
-from headwater.engine.turn import TurnReport
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from tests.engine.pool_world import report
 

@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from headwater.engine.events import TurnEnded
 from headwater.engine.policies import Consumption, PolicyName
+from headwater.engine.reports import TurnReport
 from headwater.engine.scheduler import STALLED_US, SchedulerConfig
-from headwater.engine.turn import Assignment, TurnReport
+from headwater.engine.turn import Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from tests.engine.pool_world import PoolWorld, Stored, in_trouble, store_full
 

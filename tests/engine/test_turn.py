@@ -7,8 +7,9 @@ import pytest
 
 from headwater.dataflow.graph import Spread
 from headwater.dataflow.stream import flow
+from headwater.engine.plans import Outlet
+from headwater.engine.spreading import spread
 from headwater.engine.store import entry_key, queue_key
-from headwater.engine.turn import Outlet, spread
 from headwater.model.batch import Stamp
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId

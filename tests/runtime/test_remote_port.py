@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -301,6 +302,7 @@ def tls(door: Door) -> ssl.SSLSocket:
 def test_strangers_are_dropped(remote_node: Node) -> None:
     """Without TLS, without the token, with a question or with noise in its place, with too long a message."""
     door = door_of(remote_node)
+    workers = remote_node.dispatcher.worker_pids()
     with socket.create_connection((door.host, door.port)) as plain:
         plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert is_dropped(plain)
@@ -317,12 +319,13 @@ def test_strangers_are_dropped(remote_node: Node) -> None:
         with tls(door) as sock:
             sock.sendall(words)
             assert is_dropped(sock), words
-    assert len(remote_node.dispatcher.worker_pids()) == 2
+    assert sorted(remote_node.dispatcher.worker_pids()) == sorted(workers)
 
 
 def test_a_worker_that_talks_nonsense_is_dropped(remote_node: Node) -> None:
     """A snapshot that is not open, a second knock, a question before the answer to the last commit."""
     door = door_of(remote_node)
+    workers = Counter(remote_node.dispatcher.worker_pids())
     knock = framed(Knock(door.token, 1, 0, True))
     commit = framed(Commit([], [], [(b"Zk", b"1")]))
     for words in (framed(Fetch(7, [b"k"])), knock, framed(Look(1)) + framed(Look(1)), commit + commit):
@@ -330,7 +333,8 @@ def test_a_worker_that_talks_nonsense_is_dropped(remote_node: Node) -> None:
             sock.sendall(knock + words)
             while not is_dropped(sock):
                 pass
-    assert len(remote_node.dispatcher.worker_pids()) == 2, "the others were not disturbed"
+    # The node may still be striking off the last of the dropped ones: only the others are certain.
+    assert workers <= Counter(remote_node.dispatcher.worker_pids()), "the others were disturbed"
 
 
 def test_a_worker_speaks_to_no_other_node(remote_node: Node, tmp_path: Path) -> None:

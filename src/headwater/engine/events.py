@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.engine.queues import Queue
-from headwater.engine.turn import Assignment, Trouble, TurnReport
+from headwater.engine.reports import Trouble, TurnReport
+from headwater.engine.turn import Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headwater.dataflow.graph import Graph
+from headwater.engine.reports import Counts, read_counts
 from headwater.engine.store import Snapshot, entries_prefix, read_queue
-from headwater.engine.turn import Counts, read_counts
 from headwater.model.batch import entry_rows
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.base import Effect

@@ -36,7 +36,8 @@ from headwater.engine.events import (
 )
 from headwater.engine.policies import Consumption, PolicyName, policy_named
 from headwater.engine.queues import SMOOTHING, Queue, Queues
-from headwater.engine.turn import STORE_FULL, Assignment, TurnReport
+from headwater.engine.reports import TurnReport
+from headwater.engine.turn import STORE_FULL, Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
 PACK_MAX: Final = 50  # queues in one turn; their commit must stay short

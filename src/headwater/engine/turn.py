@@ -6,276 +6,42 @@ queue still stands where it stood when the rows were taken, and whether the node
 store. So a turn that was given twice counts once, whoever is faster, and a worker of a dead node changes nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from headwater.dataflow.graph import Spread
 from headwater.engine.keyed_state import Known, StateMemory, StoredState
+from headwater.engine.plans import ChainPlan, Outlet
+from headwater.engine.reports import Filled, Trouble, TurnReport, read_counts
 from headwater.engine.schemas import KnownSchema, Schemas
+from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
     QueueRecord,
-    Snapshot,
     Store,
     Transaction,
     append,
     counts_key,
-    entries_prefix,
     entry_key,
-    entry_sequence,
-    queue_key,
     read_queue,
     state_prefix,
     times_key,
 )
-from headwater.model.batch import (
-    Mark,
-    Stamp,
-    decode_batch,
-    decode_entry,
-    encode_entry,
-    encode_mark,
-    merge_stamps,
-    share_stamps,
-)
-from headwater.model.errors import Conflict, StoreError, StoreFull, UserCodeError
+from headwater.engine.taking import Taken, advance, take
+from headwater.engine.times import Times, read_times
+from headwater.model.batch import Mark, encode_entry, encode_mark, share_stamps
+from headwater.model.errors import Conflict, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.keys import KEY_GROUPS, KeyGroups, groups_of, keyed_rows
-from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
-from headwater.operators.chain import (
-    ChainResult,
-    Emission,
-    NamedOperator,
-    OpenChain,
-    Segment,
-    Turnover,
-    show_row,
-    unite,
-)
-from headwater.operators.watermarks import OperatorTime, WithWatermark
+from headwater.model.time import END_OF_TIME
+from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_row, unite
 
-TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
 STORE_FULL: Final = "store full"
 LATE: Final = "late"  # the ports on which late rows leave begin like this
-READ_AHEAD: Final = 16  # entries that may be read in vain: several microseconds here, a round trip saved elsewhere
 COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
-ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
-
-
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """Where the rows of a port go: the queues of the next chain, and how rows are spread over them."""
-
-    spread: Spread
-    key: tuple[str, ...]
-    targets: tuple[int, ...]
-    source: int = 0  # which input of the next chain's first operator
-    marks: bool = False  # whether somebody there or further on has to know how far time has come
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """A route that leads to a chain: which input it is, and who sends on it."""
-
-    source: int
-    declaration: int
-    senders: int
-    one_to_one: bool  # instance i sends to instance i alone
-
-
-@dataclass(frozen=True)
-class ChainPlan:
-    """All that a worker needs to run one chain. Kept in the store, read once per worker."""
-
-    app: AppId
-    flow: str
-    operators: tuple[NamedOperator, ...]
-    numbers: tuple[int, ...]  # of the operators among the flow's declarations: names their state
-    outlets: tuple[tuple[Outlet, ...], ...]  # for each port of the last operator
-    errors: Mapping[int, tuple[Outlet, ...]]  # for operators with dead letters, by index in the chain
-    first_instance: int
-    parallelism: int = 1
-    timed: bool = False  # whether anything in the chain or behind it depends on time
-    feeds: tuple["Feed", ...] = ()  # all that send rows and marks here
-
-    @property
-    def watches_clock(self) -> bool:
-        """Whether it has to be given a turn though no row has ever come."""
-        parts = (named.operator for named in self.operators)
-        return any(isinstance(part, WithWatermark) and part.needs_clock for part in parts)
-
-    def groups_of(self, instance: InstanceId) -> range:
-        """Return the key groups that an instance owns."""
-        return groups_of(instance.number - self.first_instance, self.parallelism)
-
-    def channels_of(self, instance: InstanceId) -> list[tuple[int, int]]:
-        """Return the channels, as input and sender, whose watermarks an instance has to wait for."""
-        own = instance.number - self.first_instance
-        return [
-            (feed.source, channel_of(feed.declaration, index))
-            for feed in self.feeds
-            for index in ((own,) if feed.one_to_one else range(feed.senders))
-        ]
-
-    def sender(self, index: int, instance: InstanceId) -> int:
-        """Return the number of the channel on which an operator of an instance sends."""
-        return channel_of(self.numbers[index], instance.number - self.first_instance)
-
-    def open(self) -> OpenChain:
-        """Return the chain, ready to run."""
-        return OpenChain(self.flow, self.operators)
-
-
-def channel_of(declaration: int, index: int) -> int:
-    """Return the number of the channel on which an instance of an operator, or a source, sends."""
-    return declaration << 16 | index
-
-
-class Times(msgspec.Struct, array_like=True):
-    """How far time has come for an instance: by channel, and for each operator of its chain."""
-
-    channels: dict[int, tuple[int, bool, bool]]  # input and sender -> watermark, idle, ended
-    operators: list[OperatorTime]
-    sent_us: int = BEGINNING_OF_TIME  # the last watermark that went out
-    sent_idle: bool = False
-
-    @property
-    def wake_us(self) -> int | None:
-        """When the instance wants a turn though nothing has arrived."""
-        return min((one.wake_us for one in self.operators if one.wake_us is not None), default=None)
-
-    def watermark(self, expected: Sequence[tuple[int, int]]) -> tuple[int, bool]:
-        """Return the watermark over all channels, and whether all are idle: the minimum rules, the idle do not count.
-
-        A channel that is idle may come back, so the end of the others is not the end of everything. While all that are
-        left are idle, event time stands where the furthest of all has brought it.
-        """
-        found = [self.channels.get(_channel_key(*channel), _SILENT) for channel in expected]
-        open_ones = [one for one in found if not one[2]]
-        if not open_ones:
-            return END_OF_TIME, False
-        awake = [watermark_us for watermark_us, idle, _ in open_ones if not idle]
-        return (min(awake), False) if awake else (max(one[0] for one in found), True)
-
-    def note(self, mark: Mark) -> None:
-        """Take note of a mark."""
-        channel = _channel_key(mark.source, mark.sender)
-        before_us, _, ended = self.channels.get(channel, _SILENT)
-        if mark.watermark_us == END_OF_TIME:
-            self.channels[channel] = (before_us, False, True)
-        else:
-            self.channels[channel] = (max(before_us, mark.watermark_us), mark.idle, ended)
-
-
-_SILENT: Final = (BEGINNING_OF_TIME, False, False)
-
-
-def _channel_key(source: int, sender: int) -> int:
-    return source << 32 | sender
-
-
-_TIMES_DECODER: Final = msgspec.msgpack.Decoder(Times)
-
-
-def read_times(snapshot: Snapshot, instance: InstanceId, operators: int) -> Times:
-    """Return how far time has come for an instance."""
-    packed = snapshot.get(times_key(instance))
-    return Times({}, [OperatorTime() for _ in range(operators)]) if packed is None else _TIMES_DECODER.decode(packed)
-
-
-class Counts(msgspec.Struct, array_like=True):
-    """What an instance did to its rows since the app began; the ledger adds these up."""
-
-    operators: list[tuple[int, int, int]]  # taken, made, dead; for each operator of the chain
-    copied: int = 0  # rows put once more because a port has several readers
-    unread: int = 0  # rows of a port that nobody reads
-    unread_dead: int = 0  # dead letters that nobody reads
-    unread_late: int = 0  # late rows that nobody reads
-
-
-_COUNTS_DECODER: Final = msgspec.msgpack.Decoder(Counts)
-
-
-def read_counts(snapshot: Snapshot, instance: InstanceId, operators: int) -> Counts:
-    """Return the counts of an instance."""
-    packed = snapshot.get(counts_key(instance))
-    return Counts([(0, 0, 0)] * operators) if packed is None else _COUNTS_DECODER.decode(packed)
-
-
-class Filled(msgspec.Struct, array_like=True, frozen=True):
-    """A queue that got rows: its counts afterwards."""
-
-    instance: int
-    put_rows: int
-    put_bytes: int
-    put_marks: int = 0
-
-
-class Trouble(msgspec.Struct, array_like=True, frozen=True):
-    """A user's function raised on a row, and the flow is to stop."""
-
-    operator: str
-    error: str
-    line: str
-    row: str
-
-
-class TurnReport(msgspec.Struct, array_like=True, frozen=True):
-    """What a turn did, in counts that only grow, so that a report lost or heard twice does no harm."""
-
-    app: int
-    instance: int
-    rows: int  # taken by this turn; 0 if nothing was committed
-    taken_rows: int
-    gone_bytes: int
-    filled: list[Filled]
-    made_rows: int
-    queue_us: int  # T_Q, T_S and T_C, summed over the rows of the turn
-    schedule_us: int
-    compute_us: int
-    turn_us: int
-    trouble: Trouble | None = None
-    note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
-    taken_marks: int = 0
-    wake_us: int | None = None  # when the instance wants a turn though nothing has arrived
-
-
-@dataclass(slots=True)
-class Taken:
-    """Rows taken from a queue, with what is needed to commit or forget them."""
-
-    instance: InstanceId
-    record: QueueRecord
-    stretches: list["Stretch"]
-    stamps: tuple[Stamp, ...]
-    sequences: list[int]  # entries used up
-    head_sequence: int  # where the head stands after the turn
-    head_offset: int
-    bytes_gone: int
-    rows: int = 0
-    marks: int = 0
-    queue_us: int = 0
-    schedule_us: int = 0
-
-    @property
-    def batch(self) -> pa.RecordBatch | None:
-        """All rows as one batch: for whoever has one input and does not care for time."""
-        batches = [batch for stretch in self.stretches for united in stretch.batches.values() for batch in united]
-        return unite(batches) if batches else None
-
-
-@dataclass(slots=True)
-class Stretch:
-    """Rows that may be taken together, by input, and the marks behind them."""
-
-    batches: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
-    exact: bool = False
 
 
 @dataclass(slots=True)
@@ -294,86 +60,6 @@ class Prepared:
     unread_dead: int = 0
     unread_late: int = 0
     compute_us: int = 0
-
-
-def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:
-    """Read up to so many waiting rows from the head of a queue, and the marks among and behind them."""
-    record = read_queue(snapshot, instance)
-    taken = Taken(instance, record, [], (), [], record.head_sequence, record.head_offset, 0)
-    stamps: list[tuple[Stamp, ...]] = []
-    first: dict[int, KnownSchema] = {}
-    stretch: Stretch | None = None
-    for sequence, encoded in waiting_entries(snapshot, instance, record, rows_max):
-        entry = decode_entry(encoded)
-        if entry.rows and taken.rows >= rows_max:
-            break
-        if stretch is None:
-            stretch = Stretch()
-            taken.stretches.append(stretch)
-        offset = record.head_offset if sequence == record.head_sequence else 0
-        wanted = min(entry.rows - offset, rows_max - taken.rows)
-        if entry.rows:
-            known = schemas.find(snapshot, entry.schema_id)
-            if not schemas.fit(first.setdefault(entry.mark.source, known), known):
-                break
-            batch = decode_batch(entry.payload, known.schema, whole=known.whole)
-            part = batch if wanted == entry.rows else batch.slice(offset, wanted)
-            stretch.batches.setdefault(entry.mark.source, []).append(part)
-            stamps.append(entry.stamps if wanted == entry.rows else share_stamps(entry.stamps, wanted, entry.rows))
-            _account(taken, entry.enqueued_us, wanted, record.last_end_us, now_us)
-        else:
-            taken.marks += 1
-        if offset + wanted < entry.rows:
-            taken.head_sequence, taken.head_offset = sequence, offset + wanted
-            break
-        taken.sequences.append(sequence)
-        taken.head_sequence, taken.head_offset = sequence + 1, 0
-        taken.bytes_gone += len(encoded)
-        if entry.mark.watermark_us != BEGINNING_OF_TIME or entry.mark.idle:
-            stretch.marks.append(entry.mark)
-            if entry.mark.exact:
-                stretch.exact, stretch = True, None
-        if taken.bytes_gone >= TURN_BYTES_MAX or len(taken.sequences) >= ENTRIES_MAX:
-            break
-    if stamps:
-        taken.stamps = stamps[0] if len(stamps) == 1 else merge_stamps(stamps)
-    return taken
-
-
-def waiting_entries(
-    snapshot: Snapshot, instance: InstanceId, record: QueueRecord, rows_max: int
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the entries of a queue from its head on. Where none was shed they have no gaps, and need no cursor.
-
-    So many are read at a time as should be needed if all are alike; more and more of them, if they are not.
-    """
-    if record.shed_rows:
-        for key, found in snapshot.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
-            yield entry_sequence(key), found
-        return
-    sequence, end = record.head_sequence, record.next_sequence
-    needed = 1 + rows_max * (end - sequence) // (record.put_rows - record.taken_rows or 1)
-    ahead = READ_AHEAD
-    while sequence < end:
-        count = min(needed, ahead, end - sequence)
-        if count == 1:
-            entries = [snapshot.get(entry_key(instance, sequence))]
-        else:
-            entries = snapshot.get_many([entry_key(instance, sequence + place) for place in range(count)])
-        for encoded in entries:
-            if encoded is None:
-                raise StoreError(f"entry {sequence} of queue {instance} is missing from the store")
-            yield sequence, encoded
-            sequence += 1
-        needed, ahead = max(needed - count, READ_AHEAD), 4 * ahead
-
-
-def _account(taken: Taken, enqueued_us: int, rows: int, last_end_us: int, now_us: int) -> None:
-    """Tell the time in the queue (behind an earlier turn) from the time at its head (waiting to be scheduled)."""
-    at_head_us = max(enqueued_us, last_end_us)
-    taken.rows += rows
-    taken.queue_us += rows * max(0, at_head_us - enqueued_us)
-    taken.schedule_us += rows * max(0, now_us - at_head_us)
 
 
 def prepare(
@@ -514,18 +200,6 @@ def _emit(
     return reached
 
 
-def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Return which rows go to which instance."""
-    targets = outlet.targets
-    if len(targets) == 1:
-        return [(targets[0], batch)]
-    if outlet.spread is Spread.FORWARD:
-        return [(targets[own_index], batch)]
-    if outlet.spread is Spread.BALANCE:
-        return [(targets[turn % len(targets)], batch)]
-    return _by_key(outlet, batch)
-
-
 def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch) -> None:
     for outlet in outlets:
         for column in outlet.key:
@@ -533,20 +207,6 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
                 error = f"its rows are spread by column {column!r}, but have only: {', '.join(batch.schema.names)}"
                 row = show_row(batch.slice(0, 1).to_pylist()[0])
                 raise UserCodeError(plan.flow, plan.operators[-1].name, error, "the key_by behind it", row)
-
-
-def _by_key(outlet: Outlet, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-    rows = keyed_rows(batch, outlet.key)
-    kinds = tuple(batch.schema.field(column).type for column in outlet.key)
-    groups = _groups.setdefault(kinds, KeyGroups()).of(rows.keys)
-    of_row = (np.array(groups, np.int64) * len(outlet.targets) // KEY_GROUPS)[rows.codes]  # as `owner_of` does
-    present = np.flatnonzero(np.bincount(of_row)).tolist()
-    if len(present) == 1:
-        return [(outlet.targets[present[0]], batch)]
-    return [(outlet.targets[owner], batch.take(pa.array(np.flatnonzero(of_row == owner)))) for owner in present]
-
-
-_groups: dict[tuple[pa.DataType, ...], KeyGroups] = {}  # by the types of the key: 1 and True are equal, and two keys
 
 
 def commit(store: Store, term: bytes, prepared: Sequence[Prepared], schemas: Schemas, now_us: int) -> list[TurnReport]:
@@ -583,28 +243,6 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
         taken_marks=record.taken_marks,
         wake_us=prepared.wake_us,
     )
-
-
-def advance(txn: Transaction, taken: Taken, record: QueueRecord, now_us: int) -> QueueRecord:
-    """Move the head of a queue behind what was taken and return its new record."""
-    for sequence in taken.sequences:
-        txn.delete(entry_key(taken.instance, sequence))
-    record = QueueRecord(
-        record.next_sequence,
-        record.put_rows,
-        record.put_bytes,
-        taken.head_sequence,
-        taken.head_offset,
-        record.taken_rows + taken.rows,
-        record.gone_bytes + taken.bytes_gone,
-        record.shed_rows,
-        now_us,
-        record.turns + 1,
-        record.put_marks,
-        record.taken_marks + taken.marks,
-    )
-    txn.put(queue_key(taken.instance), record.pack())
-    return record
 
 
 def _still_there(txn: Transaction, taken: Taken, record: QueueRecord) -> bool:

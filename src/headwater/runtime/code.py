@@ -14,8 +14,8 @@ import msgspec
 
 from headwater.dataflow.connectors import is_source
 from headwater.dataflow.graph import Chain, Graph, Route, Spread
+from headwater.engine.plans import ChainPlan, Feed, Outlet
 from headwater.engine.store import Snapshot, code_key
-from headwater.engine.turn import ChainPlan, Feed, Outlet
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.operators.chain import OpenChain

@@ -12,7 +12,7 @@ from typing import Final
 import lmdb
 
 from headwater.engine.store import Snapshot, Transaction, read_queue, times_key
-from headwater.engine.turn import waiting_entries
+from headwater.engine.taking import waiting_entries
 from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import AppId, InstanceId

@@ -33,9 +33,10 @@ from headwater.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
+from headwater.engine.reports import Trouble
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import read_queue
-from headwater.engine.turn import Trouble, read_times
+from headwater.engine.times import read_times
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.runtime.pool import Pool
 from headwater.runtime.store import LmdbStore

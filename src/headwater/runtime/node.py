@@ -32,9 +32,10 @@ from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.policies import PolicyName
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
+from headwater.engine.reports import Trouble
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import Snapshot, app_prefixes, app_record_key, code_key, code_prefix, read_queue
-from headwater.engine.turn import Trouble, read_times
+from headwater.engine.times import read_times
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.sql import Transform

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Final, Protocol, TypeVar
 
+from headwater.engine.plans import ChainPlan
 from headwater.engine.store import TERM_KEY, counts_key, queue_key, times_key
-from headwater.engine.turn import ChainPlan
 from headwater.model.errors import Conflict, StoreError, StoreFull
 from headwater.model.ids import InstanceId
 from headwater.runtime.remote_wire import (

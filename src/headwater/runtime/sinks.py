@@ -14,7 +14,7 @@ from headwater.dataflow.connectors import Position, SinkSpec, SinkWriter
 from headwater.engine.events import Event, RowsGone
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import TERM_KEY, Transaction, read_queue
-from headwater.engine.turn import Taken, advance, take
+from headwater.engine.taking import Taken, advance, take
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId

@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
 from headwater.engine.events import Event, RowsGone, RowsPut
+from headwater.engine.plans import Outlet, channel_of
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queues
 from headwater.engine.schemas import Schemas
+from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
     Transaction,
     append,
     shed_oldest,
 )
-from headwater.engine.turn import Outlet, channel_of, spread
 from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId

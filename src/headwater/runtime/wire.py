@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.engine.turn import TurnReport
+from headwater.engine.reports import TurnReport
 
 FRAME_BYTES_MAX: Final = 8 << 20  # reports are counts; a larger frame is not one of ours
 HEARTBEAT_S: Final = 2.0

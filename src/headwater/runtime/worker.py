@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from headwater.engine.keyed_state import StateMemory
+from headwater.engine.plans import ChainPlan
+from headwater.engine.reports import Trouble, TurnReport
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import Store
-from headwater.engine.turn import Assignment, ChainPlan, Trouble, TurnReport, TurnRunner
+from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain

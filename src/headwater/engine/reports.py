@@ -1,0 +1,65 @@
+"""What a turn did, told in counts that only grow; and what an instance has done since its app began."""
+
+from typing import Final
+
+import msgspec
+
+from headwater.engine.store import Snapshot, counts_key
+from headwater.model.ids import InstanceId
+
+
+class Counts(msgspec.Struct, array_like=True):
+    """What an instance did to its rows since the app began; the ledger adds these up."""
+
+    operators: list[tuple[int, int, int]]  # taken, made, dead; for each operator of the chain
+    copied: int = 0  # rows put once more because a port has several readers
+    unread: int = 0  # rows of a port that nobody reads
+    unread_dead: int = 0  # dead letters that nobody reads
+    unread_late: int = 0  # late rows that nobody reads
+
+
+_COUNTS_DECODER: Final = msgspec.msgpack.Decoder(Counts)
+
+
+def read_counts(snapshot: Snapshot, instance: InstanceId, operators: int) -> Counts:
+    """Return the counts of an instance."""
+    packed = snapshot.get(counts_key(instance))
+    return Counts([(0, 0, 0)] * operators) if packed is None else _COUNTS_DECODER.decode(packed)
+
+
+class Filled(msgspec.Struct, array_like=True, frozen=True):
+    """A queue that got rows: its counts afterwards."""
+
+    instance: int
+    put_rows: int
+    put_bytes: int
+    put_marks: int = 0
+
+
+class Trouble(msgspec.Struct, array_like=True, frozen=True):
+    """A user's function raised on a row, and the flow is to stop."""
+
+    operator: str
+    error: str
+    line: str
+    row: str
+
+
+class TurnReport(msgspec.Struct, array_like=True, frozen=True):
+    """What a turn did, in counts that only grow, so that a report lost or heard twice does no harm."""
+
+    app: int
+    instance: int
+    rows: int  # taken by this turn; 0 if nothing was committed
+    taken_rows: int
+    gone_bytes: int
+    filled: list[Filled]
+    made_rows: int
+    queue_us: int  # T_Q, T_S and T_C, summed over the rows of the turn
+    schedule_us: int
+    compute_us: int
+    turn_us: int
+    trouble: Trouble | None = None
+    note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
+    taken_marks: int = 0
+    wake_us: int | None = None  # when the instance wants a turn though nothing has arrived

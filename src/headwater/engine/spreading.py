@@ -1,0 +1,34 @@
+"""Which rows of a batch go to which instance."""
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.dataflow.graph import Spread
+from headwater.engine.plans import Outlet
+from headwater.model.keys import KEY_GROUPS, KeyGroups, keyed_rows
+
+
+def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Return which rows go to which instance."""
+    targets = outlet.targets
+    if len(targets) == 1:
+        return [(targets[0], batch)]
+    if outlet.spread is Spread.FORWARD:
+        return [(targets[own_index], batch)]
+    if outlet.spread is Spread.BALANCE:
+        return [(targets[turn % len(targets)], batch)]
+    return _by_key(outlet, batch)
+
+
+def _by_key(outlet: Outlet, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+    rows = keyed_rows(batch, outlet.key)
+    kinds = tuple(batch.schema.field(column).type for column in outlet.key)
+    groups = _groups.setdefault(kinds, KeyGroups()).of(rows.keys)
+    of_row = (np.array(groups, np.int64) * len(outlet.targets) // KEY_GROUPS)[rows.codes]  # as `owner_of` does
+    present = np.flatnonzero(np.bincount(of_row)).tolist()
+    if len(present) == 1:
+        return [(outlet.targets[present[0]], batch)]
+    return [(outlet.targets[owner], batch.take(pa.array(np.flatnonzero(of_row == owner)))) for owner in present]
+
+
+_groups: dict[tuple[pa.DataType, ...], KeyGroups] = {}  # by the types of the key: 1 and True are equal, and two keys

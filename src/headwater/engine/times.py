@@ -1,0 +1,64 @@
+"""How far event time has come for an instance: by channel, and for each operator of its chain."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from headwater.engine.store import Snapshot, times_key
+from headwater.model.batch import Mark
+from headwater.model.ids import InstanceId
+from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
+from headwater.operators.watermarks import OperatorTime
+
+
+class Times(msgspec.Struct, array_like=True):
+    """How far time has come for an instance: by channel, and for each operator of its chain."""
+
+    channels: dict[int, tuple[int, bool, bool]]  # input and sender -> watermark, idle, ended
+    operators: list[OperatorTime]
+    sent_us: int = BEGINNING_OF_TIME  # the last watermark that went out
+    sent_idle: bool = False
+
+    @property
+    def wake_us(self) -> int | None:
+        """When the instance wants a turn though nothing has arrived."""
+        return min((one.wake_us for one in self.operators if one.wake_us is not None), default=None)
+
+    def watermark(self, expected: Sequence[tuple[int, int]]) -> tuple[int, bool]:
+        """Return the watermark over all channels, and whether all are idle: the minimum rules, the idle do not count.
+
+        A channel that is idle may come back, so the end of the others is not the end of everything. While all that are
+        left are idle, event time stands where the furthest of all has brought it.
+        """
+        found = [self.channels.get(_channel_key(*channel), _SILENT) for channel in expected]
+        open_ones = [one for one in found if not one[2]]
+        if not open_ones:
+            return END_OF_TIME, False
+        awake = [watermark_us for watermark_us, idle, _ in open_ones if not idle]
+        return (min(awake), False) if awake else (max(one[0] for one in found), True)
+
+    def note(self, mark: Mark) -> None:
+        """Take note of a mark."""
+        channel = _channel_key(mark.source, mark.sender)
+        before_us, _, ended = self.channels.get(channel, _SILENT)
+        if mark.watermark_us == END_OF_TIME:
+            self.channels[channel] = (before_us, False, True)
+        else:
+            self.channels[channel] = (max(before_us, mark.watermark_us), mark.idle, ended)
+
+
+_SILENT: Final = (BEGINNING_OF_TIME, False, False)
+
+
+def _channel_key(source: int, sender: int) -> int:
+    return source << 32 | sender
+
+
+_TIMES_DECODER: Final = msgspec.msgpack.Decoder(Times)
+
+
+def read_times(snapshot: Snapshot, instance: InstanceId, operators: int) -> Times:
+    """Return how far time has come for an instance."""
+    packed = snapshot.get(times_key(instance))
+    return Times({}, [OperatorTime() for _ in range(operators)]) if packed is None else _TIMES_DECODER.decode(packed)
