@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as _compute
 
 from headwater.connectors import read, to
+from headwater.connectors.app import App, Wire
 from headwater.connectors.models import model_file
 from headwater.connectors.tables import table
 from headwater.dataflow import functions
@@ -27,6 +28,7 @@ col = _compute.field
 __version__ = "0.1.0"
 
 __all__ = [
+    "App",
     "ConnectorError",
     "Flow",
     "FlowError",
@@ -39,6 +41,7 @@ __all__ = [
     "Stream",
     "UserCodeError",
     "WindowedStream",
+    "Wire",
     "col",
     "compile_flow",
     "flow",
