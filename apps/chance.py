@@ -17,8 +17,7 @@ def drawn(numbers: npt.ArrayLike, seed: int, salt: int = 0) -> npt.NDArray[np.ui
     """Return 64 random bits for each number (SplitMix64's finaliser over number, seed and salt)."""
     start = np.uint64((seed * 0x1_0000_0001 + salt * 0x9E37_79B1_85EB_CA87) % 2**64)
     with np.errstate(over="ignore"):
-        bits = _mixed(np.asarray(numbers).astype(np.uint64) * _GOLDEN + _mixed(start + _GOLDEN))
-    return bits
+        return _mixed(np.asarray(numbers).astype(np.uint64) * _GOLDEN + _mixed(start + _GOLDEN))
 
 
 def uniform(numbers: npt.ArrayLike, seed: int, salt: int = 0) -> npt.NDArray[np.float64]:
@@ -28,7 +27,8 @@ def uniform(numbers: npt.ArrayLike, seed: int, salt: int = 0) -> npt.NDArray[np.
 
 def whole(numbers: npt.ArrayLike, below: npt.ArrayLike, seed: int, salt: int = 0) -> npt.NDArray[np.int64]:
     """Return a whole number in [0, below) for each number."""
-    return (uniform(numbers, seed, salt) * np.asarray(below)).astype(np.int64)
+    numbers_below: npt.NDArray[np.int64] = (uniform(numbers, seed, salt) * np.asarray(below)).astype(np.int64)
+    return numbers_below
 
 
 def normal(numbers: npt.ArrayLike, seed: int, salt: int = 0) -> npt.NDArray[np.float64]:
