@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headwater.console.flow_file import load_flows
 from headwater.console.picture import draw
+from headwater.console.run import SetOption
 from headwater.console.screen import screen
 from headwater.console.wording import plural
 from headwater.dataflow.compile import compile_flow
@@ -24,8 +25,9 @@ from headwater.operators.base import OnError, Operator
 
 def explain(
     flow: Annotated[
-        str, typer.Argument(metavar="FLOW.py[:NAME]", help="A file with flows, and perhaps which of them.")
+        str, typer.Argument(metavar="FLOW.py[:NAME]|APP", help="A file with flows, or an application by name.")
     ],
+    settings: SetOption = None,
     no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Leave every operator by itself.")] = False,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture; of several flows, one file each.")
@@ -33,7 +35,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show a flow's operators, chains, stages and routes; starts no Spark and touches no source."""
-    graphs = [compile_flow(one, chaining=not no_chaining) for one in load_flows(flow)]
+    graphs = [compile_flow(one, chaining=not no_chaining) for one in load_flows(flow, settings=settings or ())]
     console = screen(stderr=as_json)
     if not as_json:
         for graph in graphs:

@@ -1,4 +1,4 @@
-"""The flows of a user's Python file, and a clear word when the file has none or raises.
+"""The flows that a user names: those of a Python file, or an application; and a clear word when there is none.
 
 The file is imported under a name of its own, so that a flow called `json.py` gets in nobody's way, and its directory
 is put on the path, as for a script.
@@ -8,20 +8,34 @@ import importlib.util
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from headwater.console.ends import Ends
+from headwater.console.shipped import apps_of, is_name, shipped_app, with_options
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
 
 _NOT_A_NAME: Final = re.compile(r"\W")
 
 
-def load_flows(written: str) -> list[Flow]:
-    """Return the flows of `FLOW.py`, or the one that `FLOW.py:name` picks."""
+def load_flows(written: str, ends: Ends | None = None, settings: Sequence[str] = ()) -> list[Flow]:
+    """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application."""
+    ends = ends or Ends()
+    if is_name(written):
+        return [ends.flow(with_options(shipped_app(written), settings))]
     path, name = _parted(written)
-    flows = {key: value for key, value in vars(_import(path)).items() if isinstance(value, Flow)}
+    module = _import(path)
+    flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
+    apps = {kind.__name__: kind for kind in apps_of(module)}
+    if apps and (name in apps or (name is None and not flows)):
+        chosen = [apps[name]] if name is not None else list(apps.values())
+        return [ends.flow(with_options(kind, settings)) for kind in chosen]
+    ends.refuse_any(path.name)
+    if settings:
+        raise FlowError(f"--set {settings[0]} is for applications; {path} builds a flow and takes no options")
     if name is not None:
         if name not in flows:
             raise FlowError(f"{path} has no flow named {name!r}; it has: {', '.join(flows) or 'none'}")

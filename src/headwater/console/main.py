@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 import headwater
+from headwater.console.apps import apps
 from headwater.console.bench import bench
 from headwater.console.demo import demo
 from headwater.console.explain import explain
@@ -63,5 +64,5 @@ def headwater_command(
     """Stream processing at the edge: flows in Python, every operator on Spark."""
 
 
-for command in (demo, run, explain, bench):
+for command in (demo, run, apps, explain, bench):
     app.command()(command)

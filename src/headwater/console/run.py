@@ -1,4 +1,4 @@
-"""`headwater run`: the flows of a file on an embedded node."""
+"""`headwater run`: the flows of a file, or an application, on an embedded node."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.console.ends import Ends
 from headwater.console.flow_file import load_flows
 from headwater.console.live import view_on
 from headwater.console.running import Outcome, run_flows
@@ -28,6 +29,10 @@ MetricsOption = Annotated[
 ]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")]
 LogFileOption = Annotated[Path | None, typer.Option("--log-file", metavar="FILE", help="Write the log to a file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="An application's option; may be repeated."),
+]
 
 
 class Engine(StrEnum):
@@ -39,9 +44,26 @@ class Engine(StrEnum):
 
 def run(
     flow: Annotated[
-        str, typer.Argument(metavar="FLOW.py[:NAME]", help="A file with flows, and perhaps which of them.")
+        str, typer.Argument(metavar="FLOW.py[:NAME]|APP", help="A file with flows, or an application by name.")
     ],
     limit: ForOption = None,
+    rate: Annotated[float | None, typer.Option(help="Rows a second into an application.", show_default="all")] = None,
+    rows: Annotated[int | None, typer.Option(help="Make so many rows, then end.", show_default="no end")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Read an application's real data here.", show_default="$HEADWATER_DATA"),
+    ] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Start real data over when it ends.")] = False,
+    source: Annotated[
+        str | None, typer.Option(metavar="URL|FILE", help="Take an application's rows from mqtt://... or a file.")
+    ] = None,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FILE", help="Send results to mqtt://..., a file or the console.", show_default="nothing"
+        ),
+    ] = None,
+    settings: SetOption = None,
     policy: Annotated[PolicyName, typer.Option(help="Which queue runs next.")] = PolicyName.LONGEST_QUEUE,
     consume: Annotated[
         str, typer.Option(metavar="RULE", help="Rows a turn takes: adaptive, all, half or a number.")
@@ -66,13 +88,15 @@ def run(
     log_file: LogFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the flows of a file on this machine until they end, the time is up, or Ctrl-C."""
+    """Run a file's flows, or an application by name, on this machine until they end, the time is up, or Ctrl-C."""
     limit_s = parse_limit(limit)
+    ends = Ends(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink)
     if no_spark and (engine is Engine.STRUCTURED or spark_master is not None):
         raise ConfigError("--no-spark leaves nothing to run this on: take it away, or --engine and --spark-master")
     if engine is Engine.STRUCTURED:
         with log_to(log_format, log_file):
-            run_twin(load_flows(flow), master=spark_master, directory=store, limit_s=limit_s, as_json=as_json)
+            flows = load_flows(flow, ends, settings or ())
+            run_twin(flows, master=spark_master, directory=store, limit_s=limit_s, as_json=as_json)
     config = NodeConfig(
         store=store,
         workers=cores_here() if workers is None else workers,
@@ -84,7 +108,7 @@ def run(
         power_safe=power_safe,
         spark_master=spark_master,
     )
-    flows = load_flows(flow)
+    flows = load_flows(flow, ends, settings or ())
     console = screen(stderr=as_json)
     with log_to(log_format, log_file):
         outcome = run_flows(flows, config, view_on(console, plain=as_json), limit_s=limit_s, metrics_port=metrics)

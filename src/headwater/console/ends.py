@@ -1,0 +1,111 @@
+"""Where an application's rows come from and go to, as a user says it: made, real, a file, a broker."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from headwater.connectors import read, to
+from headwater.connectors.app import App
+from headwater.dataflow.connectors import SinkSpec
+from headwater.dataflow.stream import Flow, Stream
+from headwater.model.errors import ConfigError
+
+BROKERS: Final = ("mqtt", "mqtts")
+SHOWN_ROWS: Final = 20  # of `--sink console`: enough to see what comes out
+
+_READERS: Final[dict[str, Callable[..., Stream]]] = {
+    ".csv": read.csv,
+    ".json": read.json,
+    ".jsonl": read.json,
+    ".parquet": read.parquet,
+}
+_FILES: Final[dict[str, Callable[[str], SinkSpec]]] = {
+    ".csv": to.csv,
+    ".json": to.json,
+    ".jsonl": to.json,
+    ".txt": to.text,
+    ".parquet": to.parquet,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What a user said about the two ends of an application."""
+
+    rate: float | None = None
+    rows: int | None = None
+    data: Path | None = None
+    loop: bool = False
+    source: str | None = None
+    sink: str | None = None
+
+    def flow(self, app: App) -> Flow:
+        """Build the application between these ends."""
+        return app.flow(self._begin(app), self._end)
+
+    def refuse_any(self, what: str) -> None:
+        """Refuse whatever was said: a flow has its own ends."""
+        said = [name for name in ("rate", "rows", "data", "source", "sink") if getattr(self, name) is not None]
+        said += ["loop"] if self.loop else []
+        if said:
+            raise ConfigError(f"--{said[0]} is for applications (`headwater apps`); {what} says this itself")
+
+    def _begin(self, app: App) -> Stream:
+        if self.source is not None:
+            self._refuse_with_source()
+            return _stream_from(self.source, app, {"rate": self.rate})
+        data = self._data(app)
+        if data is not None and self.rows is not None:
+            raise ConfigError(f"--rows {self.rows} is for made rows, and {data} has as many as it has: leave one away")
+        if data is None and self.loop:
+            raise ConfigError("--loop starts real data over; made rows never end by themselves")
+        return app.source(rate=self.rate, rows=self.rows, data=data, loop=self.loop)
+
+    def _data(self, app: App) -> Path | None:
+        """Return where the real data is; one that is only in the environment is for the applications that have some."""
+        if self.data is not None:
+            return self.data
+        place = os.environ.get("HEADWATER_DATA")
+        return Path(place) if place and type(app).real is not App.real else None
+
+    def _refuse_with_source(self) -> None:
+        if self.rows is not None or self.loop:
+            raise ConfigError(f"--{'loop' if self.loop else 'rows'} is not for --source: it gives what it has")
+
+    def _end(self, result: str) -> SinkSpec:
+        match self.sink:
+            case None | "nothing":
+                return to.nothing()
+            case "console":
+                return to.console(limit=SHOWN_ROWS)
+            case written:
+                return _sink_at(written, result)
+
+
+def _stream_from(written: str, app: App, pace: dict[str, Any]) -> Stream:
+    if urlsplit(written).scheme in BROKERS:
+        if pace["rate"] is not None:
+            raise ConfigError("--rate is not for a broker: its messages come when they come")
+        return read.mqtt(written, format=app.wire, schema=app.schema, name="input")
+    reader = _READERS.get(Path(written).suffix)
+    if app.wire == "text" or reader is None:
+        if app.wire != "text":
+            raise ConfigError(f"--source {written}: give mqtt://..., or a file ending in {', '.join(_READERS)}")
+        return read.text(written, name="input", **pace)
+    return reader(written, schema=app.schema, name="input", **pace)
+
+
+def _sink_at(written: str, result: str) -> SinkSpec:
+    """Return the sink for one kind of result; all but the only one get their name into the topic or file."""
+    if urlsplit(written).scheme in BROKERS:
+        return to.mqtt(written if result == "results" else f"{written}/{result}")
+    path = Path(written)
+    if path.suffix not in _FILES:
+        known = ", ".join(_FILES)
+        raise ConfigError(f"--sink {written}: give mqtt://..., console, nothing, or a file ending in {known}")
+    if result != "results":
+        path = path.with_stem(f"{path.stem}-{result}")
+    return _FILES[path.suffix](str(path))

@@ -1,0 +1,96 @@
+"""The applications that ship with Headwater, found by name; nothing is imported to list them.
+
+`riotbench.stats` is the module `apps/riotbench/stats.py` of a checkout, or the same inside the installed package
+`headwater_apps`; the one subclass of `App` that it defines is the application.
+"""
+
+import ast
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from headwater.connectors.app import App
+from headwater.model.errors import ConfigError, FlowError
+
+CHECKOUT: Final = Path(__file__).resolve().parents[3]  # src/headwater/console is three below
+INSTALLED: Final = "headwater_apps"
+_NAME: Final = re.compile(r"[a-z]\w*(\.\w+)+")
+
+
+def is_name(written: str) -> bool:
+    """Whether this can be the name of an application: no path, no Python file."""
+    return _NAME.fullmatch(written) is not None and not written.endswith(".py") and not Path(written).exists()
+
+
+def shipped() -> dict[str, str]:
+    """Return the names of all applications, each with the first line that it says about itself."""
+    _, place = _package()
+    found = {}
+    for path in sorted(place.glob("*/*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "hw.App" for base in node.bases):
+                found[f"{path.parent.name}.{path.stem}"] = (ast.get_docstring(node) or "").partition("\n")[0]
+    return found
+
+
+def shipped_app(name: str) -> type[App]:
+    """Import the application of this name."""
+    known = shipped()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"there is no application {name!r}{meant} (`headwater apps` lists them)")
+    package, place = _package()
+    if package != INSTALLED and str(place.parent) not in sys.path:
+        sys.path.insert(0, str(place.parent))
+    return apps_of(importlib.import_module(f"{package}.{name}"))[0]
+
+
+def apps_of(module: ModuleType) -> list[type[App]]:
+    """Return the applications that a module itself defines."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, App) and value.__module__ == module.__name__
+    ]
+
+
+def with_options(kind: type[App], settings: Sequence[str]) -> App:
+    """Make an application with options written as `name=value`."""
+    given: dict[str, Any] = {}
+    hints = get_type_hints(kind)
+    kinds = {field.name: hints[field.name] for field in fields(kind)}
+    known = ", ".join(kinds) or "none"
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: write an option of {kind.name} as name=value (it has: {known})")
+        if name not in kinds:
+            raise ConfigError(f"{kind.name} has no option {name!r}; it has: {known}")
+        try:
+            given[name] = msgspec.convert(value, kinds[name], strict=False)
+        except msgspec.ValidationError as failure:
+            raise ConfigError(f"--set {setting}: {failure}") from failure
+    try:
+        return kind(**given)
+    except ValueError as failure:  # an option that only the application itself can judge
+        raise FlowError(f"{kind.name}: {failure}") from failure
+
+
+def _package() -> tuple[str, Path]:
+    if (CHECKOUT / "apps" / "__init__.py").is_file():
+        return "apps", CHECKOUT / "apps"
+    spec = find_spec(INSTALLED)
+    if spec is None or spec.origin is None:
+        raise ConfigError("the applications are not installed: reinstall headwater, or run this in a checkout")
+    return INSTALLED, Path(spec.origin).parent

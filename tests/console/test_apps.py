@@ -1,0 +1,100 @@
+"""Applications by name: listed, run between ends that a user picks, and refused in one sentence."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headwater.console.flow_file import load_flows
+from headwater.model.errors import ConfigError, FlowError
+from tests.console.flows import Command, Write
+
+COPIED = '''
+from dataclasses import dataclass
+from typing import ClassVar
+import headwater as hw
+
+@dataclass(frozen=True, kw_only=True)
+class Upper(hw.App):
+    """Writes words in capitals."""
+    name: ClassVar[str] = "my.upper"
+    wire: ClassVar[hw.Wire] = "text"
+    times: int = 1
+
+    def made(self):
+        return lambda first, count: [{"line": f"w{n}"} for n in range(first, first + count)]
+
+    def build(self, rows):
+        words = rows.map(lambda row: {"line": row["line"].upper() * self.times}, form="rows")
+        return {"loud": words, "silent": words.filter(hw.col("line") == "")}
+'''
+
+
+def test_all_are_listed_with_what_they_do(headwater: Command) -> None:
+    told = orjson.loads(headwater("apps", "--json").stdout)["apps"]
+    assert {"name": "storm.exclamation", "summary": "Adds three exclamation marks to every word, twice."} in told
+    listed = headwater("apps").stdout
+    assert all(app["name"] in listed for app in told)
+
+
+def test_one_runs_by_name_on_a_file_and_into_a_file(headwater: Command, tmp_path: Path, write: Write) -> None:
+    words = write("words.txt", "how\nnow\n")
+    ended = headwater(
+        "run", "storm.exclamation", "--no-spark", "--source", words, "--sink", tmp_path / "loud.csv", "--json"
+    )
+    assert ended.exit_code == 0, ended.output
+    assert (tmp_path / "loud.csv").read_text(encoding="utf-8").split() == ['"line"', '"how!!!!!!"', '"now!!!!!!"']
+
+
+def test_one_is_explained_by_name(headwater: Command, tmp_path: Path) -> None:
+    assert headwater("explain", "storm.exclamation", "--svg", tmp_path / "x.svg").exit_code == 0
+    assert "exclaim1" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+
+
+def test_a_users_own_application_runs_like_those_that_ship(headwater: Command, write: Write, tmp_path: Path) -> None:
+    """Several kinds of results go to a file each."""
+    own = write("upper.py", COPIED)
+    ended = headwater(
+        "run", own, "--no-spark", "--rows", 2, "--set", "times=2", "--sink", tmp_path / "out.txt", "--json"
+    )
+    assert ended.exit_code == 0, ended.output
+    assert (tmp_path / "out-loud.txt").read_text(encoding="utf-8").split() == ["W0W0", "W1W1"]
+    assert (tmp_path / "out-silent.txt").read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "storm.exclamtion"], "no application 'storm.exclamtion'; did you mean storm.exclamation?"),
+        (["run", "storm.exclamation", "--set", "sede=1"], "has no option 'sede'; it has: seed"),
+        (["run", "storm.exclamation", "--set", "seed"], "write an option of storm.exclamation as name=value"),
+        (["run", "storm.exclamation", "--set", "seed=x"], "--set seed=x: Expected `int`"),
+        (["run", "storm.exclamation", "--sink", "out.doc"], "--sink out.doc: give mqtt://..., console, nothing, or"),
+        (["run", "storm.exclamation", "--data", "here"], "storm.exclamation has no real data to read"),
+        (["run", "storm.exclamation", "--loop"], "--loop starts real data over"),
+        (["run", "storm.exclamation", "--source", "a.txt", "--rows", "1"], "--rows is not for --source"),
+        (["run", "storm.exclamation", "--source", "mqtt://h/t", "--rate", "1"], "--rate is not for a broker"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(headwater: Command, words: list[str], sentence: str) -> None:
+    refused = headwater(*words)
+    assert refused.exit_code != 0
+    assert sentence in refused.stderr
+
+
+def test_a_flow_has_its_own_ends(write: Write) -> None:
+    path = write("own.py", 'import headwater as hw\nf = hw.flow("f", hw.read.iterable([1]).sink(hw.to.nothing()))\n')
+    from headwater.console.ends import Ends
+
+    with pytest.raises(ConfigError, match=r"--rate is for applications .*own\.py says this itself"):
+        load_flows(str(path), Ends(rate=1.0))
+    with pytest.raises(FlowError, match="takes no options"):
+        load_flows(str(path), settings=["a=b"])
+    assert [flow.name for flow in load_flows(str(path))] == ["f"]
+
+
+def test_real_data_named_by_the_environment_is_for_those_that_have_some(
+    headwater: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    assert headwater("run", "storm.exclamation", "--no-spark", "--rows", 5, "--json").exit_code == 0
