@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from headwater.model.entries import entry_of
 from headwater.model.errors import StoreError
@@ -108,6 +109,83 @@ def test_another_number_of_values_than_keys_is_refused() -> None:
     """With both numbers."""
     with pytest.raises(ValueError, match="3 values were put for 2 keys"):
         state_of(Turns().turn(), "b", "a").put_values([1, 2, 3])
+
+
+def test_arrays_of_all_keys_come_back_as_they_were_put() -> None:
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, "a", "b")
+    assert state.arrays(2, default=[0.0, 30.0]).tolist() == [[0.0, 30.0], [0.0, 30.0]]
+    state.put_arrays(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert state.get("b").tolist() == [3.0, 4.0], "what was put as arrays is seen as values"
+    state.keep()
+    turns.commit(below)
+    later = state_of(turns.turn(), "c", "b")
+    assert later.arrays(2, default=7.0).tolist() == [[7.0, 7.0], [3.0, 4.0]]
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.dtype(kind) for kind in ("f8", "f4", "i8", "u1", "?")]),
+        hnp.array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=4),
+    )
+)
+def test_arrays_are_kept_just_as_a_value_each(kept: np.ndarray) -> None:
+    """So either way of reading finds what the other put."""
+    keys = [f"k{number}" for number in range(len(kept))]
+    by_array, by_value = Turns(), Turns()
+    below_array, below_value = by_array.turn(), by_value.turn()
+    together, apart = state_of(below_array, *keys), state_of(below_value, *keys)
+    together.put_arrays(kept)
+    apart.put_values(list(kept))
+    assert apart.arrays(kept.shape[1:], kept.dtype).tobytes() == kept.tobytes(), "before it is kept"
+    together.keep()
+    apart.keep()
+    by_array.commit(below_array)
+    by_value.commit(below_value)
+    assert by_array.kept == by_value.kept
+    assert state_of(by_value.turn(), *keys).arrays(kept.shape[1:], kept.dtype).tobytes() == kept.tobytes()
+
+
+def test_a_value_put_after_arrays_counts() -> None:
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, "a", "b")
+    state.put_arrays(np.zeros((2, 1)))
+    state.put("a", np.array([5.0]))
+    state.delete("b")
+    assert state.arrays(1, default=9.0).tolist() == [[5.0], [9.0]]
+    state.keep()
+    turns.commit(below)
+    assert state_of(turns.turn(), "a", "b").arrays(1, default=9.0).tolist() == [[5.0], [9.0]]
+
+
+@pytest.mark.parametrize("kept", [1.5, np.zeros(3), np.zeros(2, np.int32), np.zeros((1, 2))])
+def test_a_value_of_another_shape_is_named(kept: Any) -> None:
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, "a")
+    state.put("a", kept)
+    state.keep()
+    turns.commit(below)
+    with pytest.raises(WrongState, match=r"not as float64 of shape \(2,\)"):
+        state_of(turns.turn(), "a").arrays(2)
+
+
+def test_another_number_of_arrays_than_keys_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 arrays were put for 1 keys"):
+        state_of(Turns().turn(), "a").put_arrays(np.zeros((3, 2)))
+
+
+def test_true_and_one_are_keys_apart_whoever_came_first() -> None:
+    turns = Turns()
+    for key in (1, True, "1"):
+        below = turns.turn()
+        state = state_of(below, key)
+        assert state.values() == [None]
+        state.put_values([repr(key)])
+        state.keep()
+        turns.commit(below)
 
 
 def test_a_key_of_other_rows_is_refused() -> None:

@@ -90,9 +90,9 @@ class Suffixes:
 
     def of(self, keys: list[Any]) -> list[bytes]:
         """Return the suffix of every key."""
+        if len(self._known) > _SUFFIXES_MAX:
+            self._known = {}  # not cleared: another thread may be reading it
         known = self._known
-        if len(known) > _SUFFIXES_MAX:
-            known.clear()
         try:
             return [known[key] for key in keys]
         except KeyError:

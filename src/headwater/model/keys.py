@@ -49,6 +49,7 @@ class KeyedRows:
 
     keys: list[Any]
     codes: Codes
+    kinds: tuple[pa.DataType, ...]  # of the key's columns: True and 1 are equal in Python, and are not one key
 
 
 def encode_key(key: Any) -> bytes:
@@ -143,9 +144,10 @@ def can_be_key(kind: pa.DataType) -> bool:
 def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     """Find the distinct keys of a batch and where each row's key is among them."""
     encoded = [_dictionary(name, batch.column(name)) for name in columns]
+    kinds = tuple(batch.schema.field(name).type for name in columns)
     if len(encoded) == 1:
         values, codes = encoded[0]
-        return KeyedRows(values, codes)
+        return KeyedRows(values, codes, kinds)
     combined = np.zeros(batch.num_rows, dtype=np.int64)
     count = 1
     for values, codes in encoded:
@@ -158,8 +160,13 @@ def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    keys = [tuple(values[codes[row]] for values, codes in encoded) for row in first[order]]
-    return KeyedRows(keys, rank[inverse].astype(np.int32))
+    firsts = first[order]
+    keys = list(zip(*(_picked(values, codes[firsts]) for values, codes in encoded), strict=True))
+    return KeyedRows(keys, rank[inverse].astype(np.int32), kinds)
+
+
+def _picked(values: list[Any], codes: Codes) -> list[Any]:
+    return [values[code] for code in codes.tolist()]
 
 
 def _dictionary(name: str, column: pa.Array) -> tuple[list[Any], Codes]:

@@ -5,6 +5,7 @@ changes of one turn and reads through to the store. `KeyedState` is what a user'
 function raises, it is dropped, and the turn's changes are as if it had never been called.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol
@@ -12,11 +13,13 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headwater.model import scalars
 from headwater.model.entries import (
     ALL_GROUPS,
     LONG_KEYS,
+    Suffixes,
     entry_of,
     group_of_entry,
     is_long,
@@ -354,7 +357,8 @@ class KeyedState:
     """The state of the keys in one batch, as a user's function sees it.
 
     `keys` are the distinct keys of the batch in order of first appearance and `codes[i]` is the index of row i's key,
-    which makes it easy to work on all keys at once. A value is kept only when it is put.
+    which makes it easy to work on all keys at once. A value is kept only when it is put. Numbers that are kept for
+    every key in the same shape are fastest as arrays: they are read and put all at once, without a Python object each.
     """
 
     def __init__(self, rows: KeyedRows, below: OperatorState) -> None:
@@ -362,13 +366,18 @@ class KeyedState:
         self.keys: list[Any] = rows.keys
         self.codes: npt.NDArray[np.int32] = rows.codes
         self._below = below
-        self._encoded = [encode_key(key) for key in rows.keys]
-        self._entries = [entry_of(VALUES, 0, key) for key in self._encoded]
-        self._values: list[Any] = [
-            _ABSENT if value is None else decode_value(value) for value in below.read_many(self._entries)
-        ]
-        self._changed: set[int] = set()
+        self._entries = [_VALUES_HEAD + suffix for suffix in _suffixes_of(rows)]
+        self._stored = below.read_many(self._entries)
+        self._decoded: list[Any] | None = None  # of `_stored`, once somebody asks for values
+        self._changed: set[int] = set()  # the decoded values that were put
+        self._arrays_put = False  # whether all of `_stored` was put as arrays
         self._index: dict[Any, int] | None = None
+
+    @property
+    def _values(self) -> list[Any]:
+        if self._decoded is None:
+            self._decoded = [_ABSENT if value is None else decode_value(value) for value in self._stored]
+        return self._decoded
 
     def values(self, default: Any = None) -> list[Any]:
         """Return the value of every key, in the order of `keys`."""
@@ -378,8 +387,24 @@ class KeyedState:
         """Keep a new value for every key, in the order of `keys`; None forgets the key."""
         if len(values) != len(self.keys):
             raise ValueError(f"{len(values)} values were put for {len(self.keys)} keys")
-        self._values = [_ABSENT if value is None else value for value in values]
+        self._decoded = [_ABSENT if value is None else value for value in values]
         self._changed = set(range(len(values)))
+
+    def arrays(
+        self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, default: npt.ArrayLike = 0
+    ) -> npt.NDArray[Any]:
+        """Return the array that is kept for every key as one array, its first axis in the order of `keys`."""
+        whole = (len(self.keys), *(shape if isinstance(shape, tuple) else (shape,)))
+        if self._changed:
+            return _stacked(self._values, whole, np.dtype(dtype), default)
+        return _unpacked(self._stored, whole, np.dtype(dtype), default)
+
+    def put_arrays(self, arrays: npt.NDArray[Any]) -> None:
+        """Keep a new array for every key: `arrays[i]` for `keys[i]`."""
+        if len(arrays) != len(self.keys):
+            raise ValueError(f"{len(arrays)} arrays were put for {len(self.keys)} keys")
+        self._stored = list(_packed(np.ascontiguousarray(arrays)))
+        self._decoded, self._changed, self._arrays_put = None, set(), True
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key of this batch."""
@@ -408,6 +433,8 @@ class KeyedState:
     def keep(self) -> None:
         """Hand the changes to the turn. The engine calls it once the function has returned."""
         changes: dict[bytes, bytes | None] = {}
+        if self._arrays_put:
+            changes.update(zip(self._entries, self._stored, strict=True))
         for position in sorted(self._changed):
             value = self._values[position]
             changes[self._entries[position]] = None if value is _ABSENT else encode_value(value)
@@ -422,6 +449,63 @@ class KeyedState:
     def _position_by_bytes(self, key: Any) -> int:
         """Find a key that equals one of the batch only as a key: NaN is not equal to itself."""
         try:
-            return self._encoded.index(encode_key(key))
+            return self._entries.index(entry_of(VALUES, 0, encode_key(key)))
         except (ValueError, WrongKey):
             raise KeyError(f"{key!r} is not a key of this batch; a function sees the keys of its rows only") from None
+
+
+_VALUES_HEAD: Final = space_prefix(VALUES, 0)
+_SUFFIXES: Final[dict[tuple[pa.DataType, ...], Suffixes]] = {}
+
+
+def _suffixes_of(rows: KeyedRows) -> list[bytes]:
+    suffixes = _SUFFIXES.get(rows.kinds)
+    if suffixes is None:
+        suffixes = _SUFFIXES[rows.kinds] = Suffixes()
+    return suffixes.of(rows.keys)
+
+
+def _unpacked(
+    stored: Sequence[bytes | None], whole: tuple[int, ...], dtype: np.dtype[Any], default: npt.ArrayLike
+) -> npt.NDArray[Any]:
+    """Read arrays of one shape; where all that is there was put that way, without looking at each."""
+    empty = _packed_one(np.broadcast_to(np.asarray(default, dtype), whole[1:]))
+    joined = b"".join([empty if value is None else value for value in stored])
+    head = len(empty) - dtype.itemsize * math.prod(whole[1:])
+    if len(joined) == len(empty) * whole[0]:
+        table = np.frombuffer(joined, np.uint8).reshape(whole[0], len(empty))
+        if (table[:, :head] == np.frombuffer(empty[:head], np.uint8)).all():
+            return np.ascontiguousarray(table[:, head:]).view(dtype).reshape(whole)
+    values = [_ABSENT if value is None else decode_value(value) for value in stored]
+    return _stacked(values, whole, dtype, default)
+
+
+def _stacked(
+    values: Sequence[Any], whole: tuple[int, ...], dtype: np.dtype[Any], default: npt.ArrayLike
+) -> npt.NDArray[Any]:
+    """Put values side by side, or say which of them has no place there."""
+    made = np.empty(whole, dtype)
+    for place, value in enumerate(values):
+        if value is _ABSENT:
+            made[place] = default
+        elif isinstance(value, np.ndarray) and (value.dtype, value.shape) == (dtype, whole[1:]):
+            made[place] = value
+        else:
+            kept = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise WrongState(f"a key's value is kept as {kept}, not as {dtype} of shape {whole[1:]}")
+    return made
+
+
+def _packed(arrays: npt.NDArray[Any]) -> Iterator[bytes]:
+    """Yield the bytes that `encode_value` makes of each array."""
+    if len(arrays) == 0:
+        return
+    first = _packed_one(arrays[0])
+    size = arrays[0].nbytes
+    head, raw = first[: len(first) - size], arrays.tobytes()
+    for start in range(0, len(raw), size):
+        yield head + raw[start : start + size]
+
+
+def _packed_one(array: npt.NDArray[Any]) -> bytes:
+    return _ENCODER.encode(_plain_array(np.ascontiguousarray(array)))
