@@ -18,7 +18,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 DOCUMENTS: Final = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md") if (ROOT / name).exists()),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "apps/README.md") if (ROOT / name).exists()),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 RUN_TIMEOUT_S: Final = 150.0  # below the limit of a test, so that the document's own output is shown
