@@ -1,0 +1,71 @@
+"""Peers of the ring: who they are, and the arithmetic of their places on it.
+
+A NodeId is 16 bytes, read as a number of 128 bits on a ring, and as 32 digits of base 16 for routing. Bytes compare as
+the numbers do, are hashed once, and fit the wire; distances are the only thing that needs the number itself.
+"""
+
+from hashlib import blake2b
+from typing import Final, NamedTuple, NewType
+
+NodeId = NewType("NodeId", bytes)
+
+ID_BYTES: Final = 16
+RING: Final = 1 << 8 * ID_BYTES
+DIGITS: Final = 2 * ID_BYTES  # of base 16: Pastry's b = 4
+BASE: Final = 16
+
+
+class Peer(NamedTuple):
+    """One place on the ring, and where to reach whoever holds it."""
+
+    id: NodeId
+    address: str
+    zone: str
+
+    def __str__(self) -> str:
+        """Return the short form used in logs: the first digits of the id and the address."""
+        return f"{self.id[:4].hex()}@{self.address}"
+
+
+def key_of(name: str) -> NodeId:
+    """Return the place on the ring that belongs to a name: an app's, a steward's register's."""
+    return NodeId(blake2b(name.encode(), digest_size=ID_BYTES).digest())
+
+
+def number_of(identity: NodeId) -> int:
+    """Return an id as a number."""
+    return int.from_bytes(identity, "big")
+
+
+def id_of(number: int) -> NodeId:
+    """Return the id of a number, wherever on the ring it ends up."""
+    return NodeId((number % RING).to_bytes(ID_BYTES, "big"))
+
+
+def clockwise(start: NodeId, end: NodeId) -> int:
+    """Return the way from one id to another, in the direction of growing numbers."""
+    return (int.from_bytes(end, "big") - int.from_bytes(start, "big")) % RING
+
+
+def distance(one: NodeId, other: NodeId) -> int:
+    """Return the shorter way between two ids."""
+    way = clockwise(one, other)
+    return min(way, RING - way)
+
+
+def digit(identity: NodeId, place: int) -> int:
+    """Return one of the 32 digits, the most significant first."""
+    byte = identity[place >> 1]
+    return byte & 15 if place & 1 else byte >> 4
+
+
+def shared_digits(one: NodeId, other: NodeId) -> int:
+    """Return how many digits two ids have in common from the start."""
+    differing = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+    return DIGITS - (differing.bit_length() + 3) // 4
+
+
+def nearer(key: NodeId, one: NodeId, other: NodeId) -> bool:
+    """Whether the first of two ids is nearer to a key; of two equally near ones, the smaller is."""
+    first, second = distance(key, one), distance(key, other)
+    return first < second or (first == second and one < other)

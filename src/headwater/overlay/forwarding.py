@@ -1,0 +1,137 @@
+"""Messages on their way to the owners of keys: hop by hop, each hop confirmed or another tried."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headwater.model.peers import NodeId, Peer
+from headwater.overlay import messages as m
+from headwater.overlay.events import Deliver, Phase
+
+if TYPE_CHECKING:
+    from headwater.overlay.ring import Ring
+
+HOPS_MAX: Final = 64  # 128 bits have 32 digits; more hops than twice that are a loop
+
+
+@dataclass(slots=True)
+class _Forward:
+    """A message that we sent on, until the next hop has it."""
+
+    message: m.Routed
+    hop: Peer
+    tried: set[NodeId] = field(default_factory=set)
+
+
+class Forwarding:
+    """The part of a peer that brings messages to the owners of keys."""
+
+    def __init__(self, ring: "Ring") -> None:
+        """Belong to a peer."""
+        self._ring = ring
+        self.held: list[m.Routed] = []  # until we are active
+        self.undelivered = 0
+        self._waiting: dict[NodeId, list[m.Routed]] = {}  # for a peer in doubt, who may own the key instead of us
+        self._forwards: dict[int, _Forward] = {}
+        self._seen: dict[int, None] = {}  # the latest last
+
+    def send(self, key: NodeId, payload: bytes) -> None:
+        """Bring something of our own on its way."""
+        ring = self._ring
+        number = ring.rng.getrandbits(62)
+        self._route(m.Routed(ring.own, number, key, m.Carried(ring.own, payload)), set())
+
+    def take(self, message: m.Routed) -> None:
+        """Take over a message, once."""
+        self._ring.send(message.sender.address, m.RoutedTaken(self._ring.own, message.number))
+        if message.number in self._seen:
+            return
+        self._seen[message.number] = None
+        if len(self._seen) > self._ring.config.seen_max:
+            del self._seen[next(iter(self._seen))]
+        self._route(message, set())
+
+    def taken(self, message: m.RoutedTaken) -> None:
+        """Take note that the next hop has it."""
+        forward = self._forwards.get(message.number)
+        if forward is not None and forward.hop.id == message.sender.id:
+            del self._forwards[message.number]
+            self._ring.timers.cancel(("forward", message.number))
+
+    def not_taken(self, number: int) -> None:
+        """Try another hop; whether the first is still there is a question to ask."""
+        forward = self._forwards.pop(number, None)
+        if forward is None:
+            return
+        forward.tried.add(forward.hop.id)
+        self._ring.ask(forward.hop, for_leaves=forward.hop.id in self._ring.known.leaves)
+        if len(forward.tried) >= self._ring.config.forwards_max:
+            self.undelivered += 1
+            return
+        self._route(forward.message, forward.tried)
+
+    def resolved(self, identity: NodeId) -> None:
+        """Go on with what waited for a peer to answer, or to be dead."""
+        for message in self._waiting.pop(identity, ()):
+            self._route(message, set())
+
+    def let_go(self) -> None:
+        """Go on with what waited for us to become active."""
+        held, self.held = self.held, []
+        for message in held:
+            self._route(message, set())
+
+    def _route(self, message: m.Routed, tried: set[NodeId]) -> None:
+        ring = self._ring
+        if ring.phase is not Phase.ACTIVE:
+            self._hold(message)
+            return
+        if message.hops > HOPS_MAX:
+            self.undelivered += 1
+            return
+        never = {message.cargo.joiner.id} if isinstance(message.cargo, m.JoinAsked) else set()
+        hop = ring.known.next_hop(message.key, ring.questions.doubtful() | never | tried)
+        if hop is not None:
+            self._forward(message, hop, tried)
+            return
+        owner = ring.known.next_hop(message.key, never)
+        if owner is None:
+            self._arrived(message)
+        elif owner.id in ring.questions:
+            self._wait(owner.id, message)
+        else:  # it was tried, and has answered our question since: its answer to the message may have been lost
+            self._forward(message, owner, tried - {owner.id})
+
+    def _hold(self, message: m.Routed) -> None:
+        if len(self.held) >= self._ring.config.held_max:
+            self.undelivered += 1
+        else:
+            self.held.append(message)
+
+    def _wait(self, owner: NodeId, message: m.Routed) -> None:
+        waiting = self._waiting.setdefault(owner, [])
+        if len(waiting) >= self._ring.config.held_max:
+            self.undelivered += 1
+        else:
+            waiting.append(message)
+
+    def _forward(self, message: m.Routed, hop: Peer, tried: set[NodeId]) -> None:
+        ring, cargo = self._ring, message.cargo
+        if isinstance(cargo, m.JoinAsked):
+            rows = {peer.id: peer for peer in (*cargo.rows, *ring.row_for(cargo.joiner))}
+            cargo = m.JoinAsked(cargo.joiner, tuple(rows.values())[: m.PEERS_MAX])
+        ring.send(hop.address, m.Routed(ring.own, message.number, message.key, cargo, message.hops + 1))
+        self._forwards[message.number] = _Forward(message, hop, tried)
+        ring.come_back(("forward", message.number), ring.questions.patience(ring.known.rtt_us(hop.id)))
+
+    def _arrived(self, message: m.Routed) -> None:
+        ring = self._ring
+        around = (*ring.known.leaves.told(), ring.own)
+        match message.cargo:
+            case m.Carried(origin, payload):
+                ring.emit(Deliver(message.key, origin, payload, message.hops))
+            case m.JoinAsked(joiner, rows):
+                told = {peer.id: peer for peer in (*rows, *ring.row_for(joiner))}
+                ring.send(joiner.address, m.JoinTold(ring.own, tuple(told.values())[: m.PEERS_MAX], around))
+            case m.PlaceAsked(asker):
+                if asker.id != ring.own.id:
+                    ring.send(asker.address, m.PlaceTold(ring.own, around))

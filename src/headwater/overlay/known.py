@@ -1,0 +1,122 @@
+"""Whom a peer knows, and how well: leaves, table, neighbourhood, those found dead, and how near each is."""
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Instant
+from headwater.overlay.events import OverlayConfig
+from headwater.overlay.leafset import LeafSet
+from headwater.overlay.table import UNKNOWN_US, Nearness, RoutingTable, closer_of
+
+_NEVER_MEASURED = Nearness()
+
+
+class Known:
+    """All peers that one peer knows."""
+
+    def __init__(self, own: Peer, config: OverlayConfig) -> None:
+        """Know nobody."""
+        self.own, self._config = own, config
+        self.leaves = LeafSet(own.id, config.leaf_side)
+        self.table = RoutingTable(own.id)
+        self.near: dict[NodeId, Peer] = {}  # the neighbourhood set: the nearest in the network, wherever on the ring
+        self.dead: dict[NodeId, tuple[Peer, Instant]] = {}  # found dead by ourselves, the latest last
+        self._nearness: dict[NodeId, Nearness] = {}
+
+    def everybody(self) -> Iterator[Peer]:
+        """Go through all that may be alive; some come more than once."""
+        yield from self.leaves
+        yield from self.table
+        yield from self.near.values()
+
+    def nearness(self, identity: NodeId) -> Nearness:
+        """Return how near a peer is."""
+        return self._nearness.get(identity, _NEVER_MEASURED)
+
+    def rtt_us(self, identity: NodeId) -> int | None:
+        """Return the round trip to a peer, if it was ever measured."""
+        rtt = self.nearness(identity).rtt_us
+        return None if rtt == UNKNOWN_US else rtt
+
+    def measured(self, peer: Peer, rtt_us: int, congestion: float) -> None:
+        """Take a measurement into account: an eighth of the newest, as TCP does, but a first one counts whole."""
+        before = self.rtt_us(peer.id)
+        smooth = rtt_us if before is None else before + (rtt_us - before) // 8
+        hops = 0 if peer.zone == self.own.zone else 1
+        self._nearness[peer.id] = Nearness(smooth, hops, congestion)
+        self._into_neighbourhood(peer)
+        self.consider(peer)
+
+    def _into_neighbourhood(self, peer: Peer) -> None:
+        near = self.near
+        near[peer.id] = peer
+        if len(near) > self._config.near_max:
+            del near[max(near, key=lambda identity: self.nearness(identity).cost)]
+
+    def consider(self, peer: Peer) -> None:
+        """Give a peer its place in the table if nobody nearer has it."""
+        if peer.id == self.own.id:
+            return
+        holder = self.table.holder(peer.id)
+        if holder is None or holder.id == peer.id or self._is_nearer(peer, holder):
+            self.table.put(peer)
+
+    def _is_nearer(self, one: Peer, other: Peer) -> bool:
+        return self._config.proximity and self.nearness(one.id).cost < self.nearness(other.id).cost
+
+    def worth_measuring(self, peer: Peer) -> bool:
+        """Whether a peer might take another's place in the table if it is near."""
+        if peer.id == self.own.id or peer.id in self.dead or peer.id in self._nearness or not self._config.proximity:
+            return False
+        holder = self.table.holder(peer.id)
+        return holder is not None and holder.id != peer.id
+
+    def bury(self, peer: Peer, now: Instant) -> bool:
+        """Forget a peer that is dead, except that it was here; True if it was a leaf."""
+        was_leaf = self.leaves.remove(peer.id)
+        self.table.remove(peer.id)
+        self.near.pop(peer.id, None)
+        self._nearness.pop(peer.id, None)
+        self.dead.pop(peer.id, None)
+        self.dead[peer.id] = (peer, now)
+        if len(self.dead) > self._config.buried_max:
+            del self.dead[next(iter(self.dead))]
+        return was_leaf
+
+    def is_buried(self, identity: NodeId, now: Instant) -> bool:
+        """Whether a peer was found dead so lately that hearsay does not count."""
+        found = self.dead.get(identity)
+        return found is not None and now - found[1] < self._config.burial
+
+    def lately_dead(self, now: Instant) -> tuple[NodeId, ...]:
+        """Return whom we found dead of late, to tell others who may want to look themselves."""
+        return tuple(identity for identity, (_, at) in self.dead.items() if now - at < self._config.burial)
+
+    def nearest_of(self, peers: Iterable[Peer]) -> Peer | None:
+        """Return whoever of them is nearest in the network, as far as that was measured."""
+        found = [peer for peer in peers if peer.id in self._nearness]
+        return min(found, key=lambda peer: (self.nearness(peer.id).cost, peer.id)) if found else None
+
+    def sample(self, count: int, rng: Random) -> list[Peer]:
+        """Return some peers at random."""
+        peers = sorted({peer.id: peer for peer in self.everybody()}.values())
+        return rng.sample(peers, min(count, len(peers)))
+
+    def next_hop(self, key: NodeId, besides: set[NodeId]) -> Peer | None:
+        """Return the peer to send a message for this key to; None if nobody is nearer than we are."""
+        if self.leaves.covers(key):
+            return self.leaves.nearest(key, besides)
+        hop = self.table.next_hop(key)
+        if hop is not None and hop.id not in besides:
+            return hop
+        return closer_of(self.own.id, key, self.everybody(), besides)
+
+    def check(self) -> None:
+        """Raise if the parts do not fit one another."""
+        self.leaves.check()
+        self.table.check()
+        living = {peer.id for peer in self.everybody()}
+        assert self.own.id not in living
+        assert not living & set(self.dead), "a peer is both dead and alive"
+        assert len(self.near) <= self._config.near_max

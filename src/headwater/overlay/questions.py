@@ -1,0 +1,97 @@
+"""Questions that wait for an answer: asked again a few times, then others are asked, then whoever is silent is dead.
+
+The legal moves of a question:
+
+    asked ──answered──► gone
+      │ unanswered, some times: asked again, from the second time others too ("do you hear it?")
+      │ others hear it: a few more times, since only our way to it is broken
+      └─ unanswered for good: the peer is dead, and buried
+"""
+
+from dataclasses import dataclass
+
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Duration, Instant
+from headwater.overlay.events import OverlayConfig
+
+
+@dataclass(slots=True)
+class Question:
+    """A peer that was asked whether it is there."""
+
+    peer: Peer
+    for_leaves: bool  # asked for its leaves; else only whether it is there
+    asked: int = 1
+    reprieves: int = 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the peer has let a question pass."""
+        return self.asked > 1
+
+
+class Questions:
+    """All peers that were asked and have not answered."""
+
+    def __init__(self, config: OverlayConfig) -> None:
+        """Wait for nobody."""
+        self._config = config
+        self._open: dict[NodeId, Question] = {}
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def __contains__(self, identity: object) -> bool:
+        """Whether a peer has been asked."""
+        return identity in self._open
+
+    def find(self, identity: NodeId) -> Question | None:
+        """Return the question that a peer has not answered."""
+        return self._open.get(identity)
+
+    def begin(self, peer: Peer, *, for_leaves: bool) -> Question | None:
+        """Ask a peer; None if it is being asked already (but then perhaps for its leaves, from now on)."""
+        found = self._open.get(peer.id)
+        if found is not None:
+            found.for_leaves |= for_leaves
+            return None
+        found = self._open[peer.id] = Question(peer, for_leaves)
+        return found
+
+    def answered(self, identity: NodeId) -> Question | None:
+        """Close a question."""
+        return self._open.pop(identity, None)
+
+    def unanswered(self, question: Question) -> bool:
+        """Count a question that was let pass; True if it is to be asked again, False if that was the last time."""
+        if question.asked >= self._config.questions_max:
+            del self._open[question.peer.id]
+            return False
+        question.asked += 1
+        return True
+
+    def vouched(self, identity: NodeId) -> None:
+        """Give a peer that others hear another round, a few times."""
+        question = self._open.get(identity)
+        if question is not None and question.reprieves < self._config.reprieves_max:
+            question.reprieves += 1
+            question.asked = 1
+
+    def doubtful(self) -> set[NodeId]:
+        """Return those that have let a question pass: nothing is sent through them."""
+        return {identity for identity, question in self._open.items() if question.asked > 1}
+
+    def awaits_leaves(self) -> bool:
+        """Whether anybody has still to tell us its leaves."""
+        return any(question.for_leaves for question in self._open.values())
+
+    def patience(self, rtt_us: int | None) -> Duration:
+        """Return how long to wait for an answer over a way of this length."""
+        if rtt_us is None:
+            return self._config.answer_unknown
+        return Duration(max(self._config.answer_min, 3 * rtt_us))
+
+    def deadline(self, question: Question, rtt_us: int | None, now: Instant) -> Instant:
+        """Return when a question counts as unanswered."""
+        return Instant(now + self.patience(rtt_us))

@@ -1,0 +1,413 @@
+"""A peer of the ring: joins it, keeps its neighbours, notices who is gone, and brings messages to the owners of keys.
+
+Pastry (Rowstron and Druschel 2001), with the care for consistency of MSPastry (Castro, Costa and Rowstron 2004):
+
+- A peer is among our leaves once it has answered us itself, and it leaves them only when it has not answered us for
+  some time, whatever others say. Hearsay is a reason to ask.
+- We deliver nothing before all that should be our leaves have answered: until then another peer may own the key, and
+  does not know of us. Nor do we while a nearer peer is in doubt.
+- A message goes on hop by hop, each hop confirmed, else another is tried; its number keeps it from being taken twice.
+- Peers found dead are asked now and then, and through others we look who is at our own place: so two rings that formed
+  apart, or that a partition has parted, become one when they meet.
+
+Knows no socket and no clock: `handle` takes what has happened and returns what to do.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from headwater.model.peers import NodeId, Peer, shared_digits
+from headwater.model.time import Duration, Instant
+from headwater.overlay import messages as m
+from headwater.overlay.events import (
+    BecomeActive,
+    CongestionChanged,
+    Effect,
+    Event,
+    LeavingWanted,
+    NoteLeafGained,
+    NoteLeafLost,
+    OverlayConfig,
+    Phase,
+    Received,
+    Send,
+    SendingWanted,
+    Started,
+    Ticked,
+)
+from headwater.overlay.forwarding import Forwarding
+from headwater.overlay.joining import Joining
+from headwater.overlay.known import Known
+from headwater.overlay.questions import Question, Questions
+from headwater.overlay.timers import Timers
+
+HEARTBEAT: Final = ("heartbeat", b"")
+UPKEEP: Final = ("upkeep", b"")
+ANNOUNCEMENT: Final = ("announcement", b"")
+MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured: upkeep comes again
+
+
+@dataclass(frozen=True, slots=True)
+class RingStatus:
+    """A peer, as people and other machines see it."""
+
+    phase: Phase
+    leaves: tuple[Peer, ...]
+    table_peers: int
+    undelivered: int  # messages given up, because nobody on the way answered
+
+
+class Ring:
+    """One peer."""
+
+    def __init__(self, own: Peer, config: OverlayConfig, rng: Random) -> None:
+        """Begin outside the ring."""
+        self.own, self.config, self.rng = own, config, rng
+        self.phase = Phase.IDLE
+        self.known = Known(own, config)
+        self.questions = Questions(config)
+        self.timers: Timers[tuple[str, Any]] = Timers()
+        self.now = Instant(0)
+        self._congestion = 0.0
+        self._heard_at: dict[NodeId, Instant] = {}  # of leaves
+        self._asked_for: dict[int, tuple[str, Peer]] = {}  # who wants to know whether a peer is there
+        self._out: list[Effect] = []
+        self._joining = Joining(self)
+        self._forwarding = Forwarding(self)
+
+    # --- the four handles ---------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """Take what has happened, and return what to do."""
+        self.now = now
+        self._out = []
+        match event:
+            case Received(message):
+                if self.phase is not Phase.LEFT:
+                    self._hear(message)
+            case Ticked():
+                for name, what in self.timers.due(now):
+                    self._due(name, what)
+            case Started(contacts):
+                self._joining.start(contacts)
+            case SendingWanted(key, payload):
+                self._forwarding.send(key, payload)
+            case CongestionChanged(level):
+                self._congestion = level
+            case LeavingWanted():
+                self._leave()
+        return self._out
+
+    def deadline(self) -> Instant | None:
+        """Return when to be told the time, whatever else happens."""
+        return self.timers.first()
+
+    def status(self) -> RingStatus:
+        """Return how things stand."""
+        return RingStatus(self.phase, self.known.leaves.told(), len(self.known.table), self._forwarding.undelivered)
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        self.known.check()
+        if self.phase is Phase.ACTIVE:
+            assert not self._forwarding.held, "an active peer holds nothing back"
+        assert len(self._forwarding.held) <= self.config.held_max
+
+    def next_hop(self, key: NodeId) -> Peer | None:
+        """Return who is one hop nearer to a key, or None if it is ours; only an active peer can tell."""
+        return self.known.next_hop(key, self.questions.doubtful())
+
+    # --- what the parts need ------------------------------------------------------------------------------------------
+
+    def send(self, to: str, message: m.AnyMessage) -> None:
+        """Send a message."""
+        self._out.append(Send(to, message))
+
+    def emit(self, effect: Effect) -> None:
+        """Want something done."""
+        self._out.append(effect)
+
+    def come_back(self, name: tuple[str, Any], after: Duration | int) -> None:
+        """Come back to something."""
+        self.timers.set(name, Instant(self.now + after))
+
+    def ask(self, peer: Peer, *, for_leaves: bool) -> None:
+        """Ask a peer whether it is there, unless it is being asked."""
+        question = self.questions.begin(peer, for_leaves=for_leaves)
+        if question is not None:
+            self._put(question)
+
+    def ask_wanted(self, peers: Iterable[Peer]) -> None:
+        """Ask those that should be our leaves, and of whom we only heard."""
+        wants, now = self.known.leaves.wants, self.now
+        for peer in peers:
+            if wants(peer.id) and not self.known.is_buried(peer.id, now):
+                self.ask(peer, for_leaves=True)
+
+    def look_at_our_place_through(self, peer: Peer) -> None:
+        """Ask through a peer who is at our place on the ring, as others see it."""
+        cargo = m.PlaceAsked(self.own)
+        self.send(peer.address, m.Routed(self.own, self.rng.getrandbits(62), self.own.id, cargo, 1))
+
+    # --- hearing ------------------------------------------------------------------------------------------------------
+
+    def _hear(self, message: m.AnyMessage) -> None:
+        sender = message.sender
+        if sender.id == self.own.id:
+            return  # our own, come round; or somebody with our id, whom we could not tell from ourselves
+        if sender.id in self._heard_at:
+            self._heard_at[sender.id] = self.now
+        elif sender.id in self.known.dead:
+            self._revive(sender)
+        _HEARD[type(message)](self, message)
+
+    def _revive(self, peer: Peer) -> None:
+        """Take back one that we found dead: perhaps a partition has healed, and there are two rings now."""
+        del self.known.dead[peer.id]
+        if self.phase is Phase.ACTIVE:
+            self.ask_wanted([peer])
+            self.look_at_our_place_through(peer)
+
+    def _heartbeat_heard(self, message: m.Heartbeat) -> None:
+        if self.phase is Phase.ACTIVE:
+            self.ask_wanted([message.sender])
+
+    def _ping_heard(self, message: m.Ping) -> None:
+        self.send(message.sender.address, m.Pong(self.own, message.sent_us, self._congestion, message.about))
+
+    def _pong_heard(self, message: m.Pong) -> None:
+        sender = message.sender
+        self.known.measured(sender, max(0, self.now - message.sent_us), message.congestion)
+        if message.about:
+            wanted = self._asked_for.pop(message.about, None)
+            if wanted is not None and wanted[1].id == sender.id:
+                self.send(wanted[0], m.AliveTold(self.own, sender))
+        question = self.questions.find(sender.id)
+        if question is not None and not question.for_leaves:
+            self._answered(sender)
+
+    def _leaf_probe_heard(self, message: m.LeafProbe) -> None:
+        self._leaves_told(message)
+        self.send(message.sender.address, self._leaf_told())
+
+    def _leaves_told(self, message: m.LeafProbe | m.LeafTold) -> None:
+        sender = message.sender
+        self._gain(sender)
+        self.known.consider(sender)
+        if self.phase is not Phase.IDLE:
+            self.ask_wanted(message.leaves)
+            for identity in message.dead:
+                if (peer := self.known.leaves.find(identity)) is not None:
+                    self.ask(peer, for_leaves=True)
+        self._answered(sender)
+
+    def _gain(self, peer: Peer) -> None:
+        leaves = self.known.leaves
+        if leaves.find(peer.id) == peer or not (peer.id in leaves or leaves.wants(peer.id)):
+            return
+        is_new = peer.id not in leaves
+        lost = leaves.add(peer)
+        self._heard_at[peer.id] = self.now
+        if is_new:
+            self.emit(NoteLeafGained(peer))
+        for one in lost:
+            self._heard_at.pop(one.id, None)
+            self.emit(NoteLeafLost(one, dead=False))
+
+    def _alive_asked(self, message: m.AliveAsked) -> None:
+        about = self.rng.getrandbits(62) + 1
+        if len(self._asked_for) >= self.config.buried_max:
+            del self._asked_for[next(iter(self._asked_for))]
+        self._asked_for[about] = (message.sender.address, message.whom)
+        self.send(message.whom.address, m.Ping(self.own, self.now, about))
+
+    def _alive_told(self, message: m.AliveTold) -> None:
+        self.questions.vouched(message.whom.id)
+
+    def _leaving_heard(self, message: m.Leaving) -> None:
+        """Let a peer go at its own word."""
+        self._bury(message.sender, tell=False)
+        self.ask_wanted(message.leaves)
+
+    def _row_asked(self, message: m.RowAsked) -> None:
+        row = (*self.known.table.row(message.row), *self.known.sample(MEASURED_AT_ONCE, self.rng))
+        self.send(message.sender.address, m.RowTold(self.own, row))
+
+    def _row_told(self, message: m.RowTold) -> None:
+        self._consider_all(message.peers)
+
+    def _introduced(self, message: m.Introduced) -> None:
+        self._consider_all([message.sender])
+
+    def _consider_all(self, peers: Iterable[Peer]) -> None:
+        measured = 0
+        for peer in peers:
+            if peer.id == self.own.id or peer.id in self.known.dead:
+                continue
+            if self.known.table.holder(peer.id) is None:
+                self.known.consider(peer)
+            elif measured < MEASURED_AT_ONCE and self.known.worth_measuring(peer):
+                measured += 1
+                self.send(peer.address, m.Ping(self.own, self.now))
+
+    def _nearby_asked(self, message: m.NearbyAsked) -> None:
+        near = (*self.known.near.values(), *self.known.sample(self.config.near_asked, self.rng))
+        known = tuple({peer.id: peer for peer in near if peer.id != message.sender.id}.values())
+        self.send(message.sender.address, m.NearbyTold(self.own, known))
+
+    def _nearby_told(self, message: m.NearbyTold) -> None:
+        if self.phase is Phase.JOINING:
+            self._joining.told_nearby(message)
+        elif self.phase is Phase.ACTIVE:  # a contact that we ask now and then: it may live in another ring
+            self.ask_wanted([message.sender])
+            self.look_at_our_place_through(message.sender)
+
+    def _place_told(self, message: m.PlaceTold) -> None:
+        self.ask_wanted([message.sender, *message.leaves])
+
+    def _join_told(self, message: m.JoinTold) -> None:
+        self._joining.told_place(message)
+
+    def _routed_heard(self, message: m.Routed) -> None:
+        self._forwarding.take(message)
+
+    def _routed_taken(self, message: m.RoutedTaken) -> None:
+        self._forwarding.taken(message)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def _put(self, question: Question) -> None:
+        peer = question.peer
+        if question.for_leaves:
+            self.send(peer.address, m.LeafProbe(self.own, self.known.leaves.told(), self.known.lately_dead(self.now)))
+        else:
+            self.send(peer.address, m.Ping(self.own, self.now))
+        self.come_back(("question", peer.id), self.questions.patience(self.known.rtt_us(peer.id)))
+
+    def _leaf_told(self) -> m.LeafTold:
+        return m.LeafTold(self.own, self.known.leaves.told(), self.known.lately_dead(self.now))
+
+    def _answered(self, peer: Peer) -> None:
+        if self.questions.answered(peer.id) is not None:
+            self.timers.cancel(("question", peer.id))
+            self._forwarding.resolved(peer.id)
+            self._joining.maybe_active()
+
+    def _unanswered(self, question: Question) -> None:
+        peer = question.peer
+        if not self.questions.unanswered(question):
+            self._bury(peer, tell=True)
+            return
+        self._put(question)
+        if peer.id in self.known.leaves:
+            others = [leaf for leaf in self.known.leaves.neighbours(self.config.vouchers) if leaf.id != peer.id]
+            for other in others[: self.config.vouchers]:
+                self.send(other.address, m.AliveAsked(self.own, peer))
+
+    def _bury(self, peer: Peer, *, tell: bool) -> None:
+        watched = any(peer.id == one.id for one in self.known.leaves.neighbours(self.config.watched_side))
+        was_leaf = self.known.bury(peer, self.now)
+        self.questions.answered(peer.id)
+        self.timers.cancel(("question", peer.id))
+        self._heard_at.pop(peer.id, None)
+        if was_leaf:
+            self.emit(NoteLeafLost(peer, dead=True))
+            for end in self.known.leaves.ends():  # they know who comes next on that side
+                self.ask(end, for_leaves=True)
+            if watched and tell and ANNOUNCEMENT not in self.timers:
+                self.come_back(ANNOUNCEMENT, self.config.announcement)
+        self._forwarding.resolved(peer.id)
+        self._joining.maybe_active()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _due(self, name: str, what: Any) -> None:
+        match name:
+            case "question":
+                if (question := self.questions.find(what)) is not None:
+                    self._unanswered(question)
+            case "forward":
+                self._forwarding.not_taken(what)
+            case "heartbeat":
+                self._beat()
+            case "upkeep":
+                self._keep_up()
+            case "announcement":
+                self._announce()
+            case _:
+                self._joining.due(name)
+
+    def activate(self) -> None:
+        """Begin to work."""
+        self.phase = Phase.ACTIVE
+        self.emit(BecomeActive())
+        for peer in self.known.table:
+            self.send(peer.address, m.Introduced(self.own))
+        self.come_back(HEARTBEAT, self.rng.randrange(self.config.heartbeat))
+        self.come_back(UPKEEP, self.rng.randrange(self.config.upkeep))
+        self._forwarding.let_go()
+
+    def _beat(self) -> None:
+        self.come_back(HEARTBEAT, self.config.heartbeat)
+        heartbeat = m.Heartbeat(self.own)
+        for peer in self.known.leaves.neighbours(self.config.watched_side):
+            if self.now - self._heard_at[peer.id] > self.config.silence_max:
+                self.ask(peer, for_leaves=True)
+            else:
+                self.send(peer.address, heartbeat)
+
+    def _announce(self) -> None:
+        """Tell our leaves who is dead, so that they look themselves."""
+        probe = m.LeafProbe(self.own, self.known.leaves.told(), self.known.lately_dead(self.now))
+        for peer in self.known.leaves:
+            self.send(peer.address, probe)
+
+    def _keep_up(self) -> None:
+        """Compare notes with a neighbour, a table, our place as seen from afar, a dead peer and a contact."""
+        self.come_back(UPKEEP, self.config.upkeep // 2 + self.rng.randrange(self.config.upkeep))
+        rng, known = self.rng, self.known
+        for leaf in known.leaves.neighbours(1):
+            self.ask(leaf, for_leaves=True)
+        if known.table:
+            row = rng.choice(known.table.rows())
+            self.send(rng.choice(known.table.row(row)).address, m.RowAsked(self.own, row))
+        if strangers := [peer for peer in known.sample(MEASURED_AT_ONCE, rng) if peer.id not in known.leaves]:
+            self.look_at_our_place_through(strangers[0])
+        for peer, _ in rng.sample(sorted(known.dead.values()), min(2, len(known.dead))):
+            self.send(peer.address, m.Ping(self.own, self.now))
+        self._joining.ask_contact()
+
+    def _leave(self) -> None:
+        farewell = m.Leaving(self.own, self.known.leaves.told())
+        if self.phase is Phase.ACTIVE:
+            for peer in {peer.id: peer for peer in self.known.everybody()}.values():
+                self.send(peer.address, farewell)
+        self.phase = Phase.LEFT
+        self.timers = Timers()
+
+    def row_for(self, peer: Peer) -> list[Peer]:
+        """Return the row of our table that a peer can take over as it is, and ourselves."""
+        return [*self.known.table.row(shared_digits(self.own.id, peer.id)), self.own]
+
+
+_HEARD: Final[dict[type[Any], Any]] = {
+    m.Heartbeat: Ring._heartbeat_heard,
+    m.Ping: Ring._ping_heard,
+    m.Pong: Ring._pong_heard,
+    m.NearbyAsked: Ring._nearby_asked,
+    m.NearbyTold: Ring._nearby_told,
+    m.LeafProbe: Ring._leaf_probe_heard,
+    m.LeafTold: Ring._leaves_told,
+    m.AliveAsked: Ring._alive_asked,
+    m.AliveTold: Ring._alive_told,
+    m.Leaving: Ring._leaving_heard,
+    m.RowAsked: Ring._row_asked,
+    m.RowTold: Ring._row_told,
+    m.Introduced: Ring._introduced,
+    m.Routed: Ring._routed_heard,
+    m.RoutedTaken: Ring._routed_taken,
+    m.JoinTold: Ring._join_told,
+    m.PlaceTold: Ring._place_told,
+}

@@ -1,0 +1,210 @@
+"""Stories of a ring: joining, leaving, dying, parting and meeting again, over a network that forgets."""
+
+from collections import Counter
+
+import pytest
+
+from headwater.model.peers import NodeId, id_of
+from headwater.overlay import messages as m
+from headwater.overlay.events import LeavingWanted, Phase, Received, Send, Started
+from headwater.sim.rings import RingWorld
+
+
+def key(world: RingWorld) -> NodeId:
+    return id_of(world.rng.getrandbits(128))
+
+
+def grown(seed: int, peers: int, *, pause: float = 0.5) -> RingWorld:
+    """Return a ring into which peers have come one by one."""
+    world = RingWorld(seed, check_each=True)
+    world.add()
+    for _ in range(peers - 1):
+        world.add([world.rng.choice(list(world.rings))])
+        world.run(pause)
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+    return world
+
+
+def deliver_some(world: RingWorld, count: int) -> None:
+    """Send messages to random keys, and see each delivered once, by the owner of its key."""
+    world.delivered.clear()
+    for number in range(count):
+        world.send(world.rng.choice(sorted(world.rings)), key(world), str(number).encode())
+    world.run(30)
+    assert Counter(what.payload for _, what in world.delivered) == Counter(str(n).encode() for n in range(count))
+    assert all(world.owner(what.key) == address for address, what in world.delivered)
+
+
+def test_the_first_peer_owns_everything() -> None:
+    world = RingWorld(1, check_each=True)
+    world.add()
+    deliver_some(world, 5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_peers_that_come_one_by_one_make_a_ring(seed: int) -> None:
+    deliver_some(grown(seed, 12), 50)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_half_of_all_peers_may_join_at_once(seed: int) -> None:
+    world = grown(seed, 15)
+    contacts = list(world.rings)
+    for _ in range(15):
+        world.add([world.rng.choice(contacts)])
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+    deliver_some(world, 50)
+
+
+def test_all_but_one_may_join_at_once() -> None:
+    world = RingWorld(4, check_each=True)
+    first = world.add()
+    for _ in range(30):
+        world.add([first])
+    assert world.run_until(world.is_whole, at_most=90), world.faults()
+    deliver_some(world, 50)
+
+
+def test_nothing_is_delivered_before_the_leaves_have_answered() -> None:
+    """While it joins, a peer holds what is for it; once it is active, everything is delivered."""
+    world = grown(5, 10)
+    newcomer = world.add([next(iter(world.rings))])
+    early: list[Phase] = []
+    world.on_deliver = lambda address, what: early.append(world.rings[address].phase)
+    own = world.rings[newcomer].own.id
+    while world.rings[newcomer].phase is not Phase.ACTIVE:
+        world.send(world.rng.choice(sorted(world.rings)), own, b"for the newcomer")
+        world.run(0.05)
+    world.run(10)
+    assert set(early) == {Phase.ACTIVE}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_quarter_may_die_at_once(seed: int) -> None:
+    world = grown(seed, 24)
+    for address in world.rng.sample(sorted(world.rings), 6):
+        world.crash(address)
+    assert world.run_until(world.is_whole, at_most=120), world.faults()
+    deliver_some(world, 40)
+
+
+def test_neighbours_may_die_together() -> None:
+    world = grown(7, 40, pause=0.3)
+    in_order = sorted(world.rings.values(), key=lambda ring: ring.own.id)
+    for ring in in_order[10:20]:
+        world.crash(ring.own.address)
+    assert world.run_until(world.is_whole, at_most=120), world.faults()
+    deliver_some(world, 40)
+
+
+def test_who_leaves_in_good_order_is_missed_at_once() -> None:
+    world = grown(8, 12)
+    world.leave(world.rng.choice(sorted(world.rings)))
+    assert world.run_until(world.is_whole, at_most=3), world.faults()
+
+
+def test_lost_messages_bury_nobody() -> None:
+    """At 10 % loss each way for five minutes every peer stays the leaf of those it belongs to."""
+    world = grown(9, 16)
+    world.network.worsen(loss=0.1, duplication=0.05, reordering=0.2)
+    for _ in range(60):
+        world.run(5)
+        assert len(world.faults()) <= 1, world.faults()
+    world.network.heal()
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+
+
+def test_a_leaf_is_not_dropped_on_hearsay() -> None:
+    """Whoever is said to be dead is asked, and stays when it answers."""
+    world = grown(10, 6)
+    one, other, slandered = (world.rings[address] for address in sorted(world.rings)[:3])
+    told = m.LeafProbe(other.own, (), (slandered.own.id,))
+    effects = one.handle(Received(told), world.timeline.now)
+    assert any(isinstance(effect, Send) and effect.to == slandered.own.address for effect in effects), "it is asked"
+    assert slandered.own.id in one.known.leaves
+    world.run(10)
+    assert slandered.own.id in one.known.leaves
+
+
+def test_a_peer_that_only_others_hear_is_not_dead() -> None:
+    """One link is broken in both directions; the neighbours vouch for each other's neighbour for a while."""
+    world = grown(11, 8)
+    one, other = sorted(world.rings.values(), key=lambda ring: ring.own.id)[:2]
+    world.network.cut(one.own.address, other.own.address)
+    world.network.cut(other.own.address, one.own.address)
+    world.run(6)
+    assert other.own.id in one.known.leaves
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_ring_that_was_parted_is_one_again(seed: int) -> None:
+    world = grown(seed, 20)
+    world.network.part({address: number % 2 for number, address in enumerate(sorted(world.rings))})
+    world.run(60)
+    world.network.heal()
+    assert world.run_until(world.is_whole, at_most=300), world.faults()
+    deliver_some(world, 40)
+
+
+def test_two_rings_that_formed_apart_become_one_when_they_meet() -> None:
+    """Their peers know nothing of each other, until one is told of a contact in the other ring."""
+    world = grown(12, 12)
+    first = sorted(world.rings)
+    apart = world.add()
+    for _ in range(11):
+        world.add([apart])
+        world.run(0.5)
+    world.run(20)
+    assert world.faults(), "there are two rings"
+    for address in sorted(set(world.rings) - set(first)):
+        world.tell(address, Started([first[0]]))
+        break
+    assert world.run_until(world.is_whole, at_most=600, step=5), world.faults()
+    deliver_some(world, 40)
+
+
+def test_a_peer_comes_back_under_its_own_id() -> None:
+    world = grown(13, 10)
+    address = sorted(world.rings)[3]
+    own = world.rings[address].own
+    world.crash(address)
+    world.run(1)
+    world.restart(own, [sorted(world.rings)[0]])
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+    deliver_some(world, 30)
+
+
+def test_a_peer_that_left_answers_nobody() -> None:
+    world = grown(14, 4)
+    ring = next(iter(world.rings.values()))
+    ring.handle(LeavingWanted(), world.timeline.now)
+    assert ring.handle(Received(m.Ping(ring.known.leaves.told()[0], 0)), world.timeline.now) == []
+    assert ring.deadline() is None
+
+
+def test_the_same_seed_makes_the_same_world() -> None:
+    def story(seed: int) -> tuple[int, int, list[str]]:
+        world = grown(seed, 10)
+        world.network.worsen(loss=0.05)
+        world.crash(sorted(world.rings)[4])
+        world.run(60)
+        return (
+            world.timeline.happened,
+            world.network.lost,
+            [str(ring.known.leaves.told()) for ring in world.rings.values()],
+        )
+
+    assert story(21) == story(21)
+    assert story(21) != story(22)
+
+
+def test_every_message_survives_the_wire() -> None:
+    world = RingWorld(15, on_wire=True, check_each=True)
+    world.add()
+    for _ in range(9):
+        world.add([world.rng.choice(list(world.rings))])
+        world.run(0.5)
+    world.crash(sorted(world.rings)[2])
+    world.leave(sorted(world.rings)[4])
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+    deliver_some(world, 20)
