@@ -169,7 +169,7 @@ def test_a_peer_comes_back_under_its_own_id() -> None:
     own = world.rings[address].own
     world.crash(address)
     world.run(1)
-    world.restart(own, [sorted(world.rings)[0]])
+    world.start(own, Started([sorted(world.rings)[0]]))
     assert world.run_until(world.is_whole, at_most=60), world.faults()
     deliver_some(world, 30)
 

@@ -1,0 +1,91 @@
+"""One app's way from its register entry to running instances, step by step.
+
+    placing ──all ways and rooms known──► starting ──all started──► running ──wanted to end──► ending ──► ended
+       ▲                                     │ a host has no room, or is silent: place that one anew
+       └──────── a host is lost ─────────────┴──────────── (only what ran there is placed anew)
+
+It remembers what was asked and has not been answered; all that must survive the steward is in the entry.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Instant
+from headwater.node import messages as m
+from headwater.planner.placement import PlacementPolicy, Room, Spot, Step, Wish
+
+
+class AppPhase(StrEnum):
+    """How far an app has come."""
+
+    PLACING = "placing"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Deployment:
+    """What a steward knows of an app beyond its entry."""
+
+    ways: dict[int, tuple[Peer, ...]] = field(default_factory=dict)  # by source
+    rooms: dict[NodeId, m.RoomTold] = field(default_factory=dict)
+    refused: set[NodeId] = field(default_factory=set)  # hosts that had no room, or did not answer
+    started: set[int] = field(default_factory=set)
+    stopped: set[tuple[NodeId, int]] = field(default_factory=set)
+    tries: int = 0  # of asking in this phase
+    heard: dict[NodeId, Instant] = field(default_factory=dict)  # hosts
+    sources_heard: dict[int, Instant] = field(default_factory=dict)
+    owner_knows: bool = False
+    ended_at: Instant | None = None
+
+    def begin_phase(self) -> None:
+        """Count the tries anew."""
+        self.tries = 0
+
+    def missing(self, entry: m.Entry) -> list[int]:
+        """Return the instances that have no host."""
+        placed = {one.instance for one in entry.placed}
+        return [number for number in range(len(entry.spec.chains)) if number not in placed]
+
+    def nodes_on_ways(self) -> list[Peer]:
+        """Return all nodes on the ways of all sources, each once."""
+        return list({peer.id: peer for way in self.ways.values() for peer in way}.values())
+
+    def place(self, entry: m.Entry, policy: PlacementPolicy) -> list[m.Placed] | None:
+        """Return spots for the instances that have none; None if the ways do not lead to one root."""
+        ways = {source: way for source, way in self.ways.items() if way}
+        if not ways or len({way[-1].id for way in ways.values()}) != 1:
+            return None
+        numbers = sorted(ways)
+        steps = [self._steps(ways[number]) for number in numbers]
+        wishes = []
+        for instance in self.missing(entry):
+            chain = entry.spec.chains[instance]
+            fed = tuple(numbers.index(source) for source in chain.sources if source in ways) or (0,)
+            wishes.append(Wish(instance, chain.operators, chain.stage, fed))
+        spots = policy.place(wishes, steps)
+        return [_placed(instance, spot) for instance, spot in sorted(spots.items())]
+
+    def _steps(self, way: tuple[Peer, ...]) -> list[Step]:
+        return [Step(self._room(peer), tuple(self._around(peer))) for peer in way]
+
+    def _room(self, peer: Peer) -> Room:
+        told = self.rooms.get(peer.id)
+        if told is None or peer.id in self.refused:
+            return Room(peer, 1, 1)  # full, as far as we know
+        return Room(peer, told.load, told.capacity)
+
+    def _around(self, peer: Peer) -> Iterator[Room]:
+        told = self.rooms.get(peer.id)
+        if told is not None:
+            for near, load, capacity, rtt_us in told.around:
+                if near.id not in self.refused:
+                    yield Room(near, load, capacity, rtt_us)
+
+
+def _placed(instance: int, spot: Spot) -> m.Placed:
+    return m.Placed(instance, spot.peer, spot.anchor)

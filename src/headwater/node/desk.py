@@ -1,0 +1,399 @@
+"""A steward at work: takes apps into its register, places and starts their instances, keeps them running, ends them.
+
+Every step is asked for again until it is answered, and asking twice does no harm. What a steward does is driven by the
+entries of its register, which its leaves keep too: whoever inherits them goes on where this one stood.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Instant
+from headwater.node import messages as m
+from headwater.node.deployment import AppPhase, Deployment
+from headwater.node.part import Ground
+from headwater.node.register import Register
+from headwater.planner.placement import PlacementPolicy
+
+ANNOUNCE: Final = ("announce", b"")
+MOVED_MAX: Final = 1_000
+RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
+
+
+class Desk:
+    """The part of a node that is a steward, if it is one."""
+
+    def __init__(self, ground: Ground, register: Register, policy: PlacementPolicy) -> None:
+        """Be none."""
+        self._ground, self._register, self._policy = ground, register, policy
+        self.is_open = False
+        self.deployments: dict[str, Deployment] = {}
+        self._rooms_asked: dict[int, str] = {}
+        self._handing_to: Peer | None = None
+        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
+
+    @property
+    def apps(self) -> int | None:
+        """How many apps are in our care; None if we are no steward."""
+        if not self.is_open:
+            return None
+        return sum(entry.phase != AppPhase.ENDED for entry in self._register.entries.values())
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        assert set(self.deployments) == set(self._register.entries), "an app without a deployment, or the other way"
+        assert self.is_open or not self._register.entries, "apps in the care of nobody"
+
+    # --- being a steward ----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Become a steward, and tell the zone."""
+        if not self.is_open:
+            self.is_open = True
+            self._announce()
+
+    def appointed(self, message: m.Appointed) -> None:
+        """Become a steward because somebody found none."""
+        self.open()
+        told = m.StewardTold(self._ground.own, message.number, self._ground.own, self.apps or 0, 1)
+        self._ground.send(message.sender, told)
+
+    def _announce(self) -> None:
+        ground = self._ground
+        here = m.StewardHere(ground.own, self.apps or 0)
+        for peer in ground.of_our_zone(ground.ring.known.everybody()):
+            ground.send(peer, here)
+        ground.come_back(ANNOUNCE, ground.config.announce)
+
+    def announce(self, others: dict[NodeId, tuple[Peer, int]]) -> None:
+        """Tell the zone that we are here; hand over a few apps to another steward with room, and close when empty."""
+        if not self.is_open:
+            return
+        ground, apps = self._ground, self.apps or 0
+        rooms = [
+            (count, peer)
+            for peer, count in others.values()
+            if count + apps <= ground.config.steward_apps_max // 2 and (count, peer.id) > (apps, ground.own.id)
+        ]
+        self._handing_to = max(rooms)[1] if rooms and apps <= ground.config.steward_apps_few else None
+        if self._handing_to is not None and self._register.entries:
+            some = tuple(self._register.entries.values())
+            ground.send(self._handing_to, m.HandedOver(ground.own, some))
+        if self._handing_to is not None and not self._register.entries:
+            self._close()
+        else:
+            self._announce()
+
+    def _close(self) -> None:
+        self.is_open = False
+        self._handing_to = None
+        for peer in self._ground.of_our_zone(self._ground.ring.known.everybody()):
+            self._ground.send(peer, m.StewardHere(self._ground.own, -1))
+
+    # --- taking apps --------------------------------------------------------------------------------------------------
+
+    def register_asked(self, message: m.RegisterAsked) -> None:
+        """Take an app into the register, if there is room."""
+        app, ground = message.spec.name, self._ground
+        known = self._register.entries.get(app)
+        room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
+        if known is None and room:
+            entry = m.Entry(message.spec, 1, 1, AppPhase.PLACING, (), message.sender)
+            self._take(entry)
+            self._go_on(app)
+        taken = app in self._register.entries
+        ground.send(message.sender, m.RegisterTold(ground.own, message.number, app, taken=taken))
+
+    def _take(self, entry: m.Entry) -> None:
+        self.deployments[entry.spec.name] = Deployment()
+        self._register.put(entry)
+
+    def inherit(self, entries: list[m.Entry]) -> None:
+        """Go on with the apps of a steward that is lost, or that hands them over."""
+        for entry in entries:
+            known = self._register.entries.get(entry.spec.name)
+            if known is not None and not entry.is_newer_than(known):
+                continue
+            self.open()
+            taken = msgspec.structs.replace(entry, term=entry.term + 1, version=entry.version + 1)
+            self._take(taken)
+            self._tell_changed(taken)
+            self._go_on(entry.spec.name)
+
+    def _tell_changed(self, entry: m.Entry) -> None:
+        app = entry.spec.name
+        changed = m.StewardChanged(self._ground.own, app, entry.term)
+        hosts = {placed.host.id: placed.host for placed in entry.placed}
+        hosts |= {peer.id: peer for peer in (*entry.spec.sources, entry.owner)}
+        for peer in hosts.values():
+            self._ground.send(peer, changed)
+        # Hosts are given the time to say that they are there, before what they run is placed anew.
+        self.deployments[app].heard = dict.fromkeys(hosts, self._ground.now)
+
+    def handed_over(self, message: m.HandedOver) -> None:
+        """Take over apps of another steward, and say so."""
+        self.inherit(list(message.entries))
+        entries = self._register.entries
+        taken = tuple(
+            (entry.spec.name, entries[entry.spec.name].term) for entry in message.entries if entry.spec.name in entries
+        )
+        self._ground.send(message.sender, m.HandedOverTaken(self._ground.own, taken))
+
+    def hand_over_taken(self, message: m.HandedOverTaken) -> None:
+        """Let go of what another steward has taken over."""
+        self.overtaken(message.apps, message.sender)
+
+    def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
+        """Let go of apps of which somebody else is the steward, under a higher term."""
+        for app, term in apps:
+            if self._is_behind(app, term) and by.id != self._ground.own.id:
+                self._let_go([app])
+                self._moved.pop(app, None)
+                self._moved[app] = (term, by)
+                if len(self._moved) > MOVED_MAX:
+                    del self._moved[next(iter(self._moved))]
+
+    def _is_behind(self, app: str, term: int) -> bool:
+        entry = self._register.entries.get(app)
+        return entry is not None and entry.term < term
+
+    def _let_go(self, apps: list[str]) -> None:
+        self._register.drop(apps)
+        for app in apps:
+            del self.deployments[app]
+            self._ground.timers.cancel(("deploy", app))
+
+    # --- step by step -------------------------------------------------------------------------------------------------
+
+    def _entry(self, app: str) -> m.Entry | None:
+        return self._register.entries.get(app)
+
+    def _change(self, entry: m.Entry, **changes: object) -> m.Entry:
+        changed: m.Entry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
+        if changed.phase != entry.phase:
+            self.deployments[entry.spec.name].begin_phase()
+        self._register.put(changed)
+        return changed
+
+    def go_on(self, app: str) -> None:
+        """Ask again for what has not been answered."""
+        if app in self.deployments:
+            self._go_on(app)
+
+    def _go_on(self, app: str) -> None:
+        entry, deployment = self._register.entries[app], self.deployments[app]
+        deployment.tries += 1
+        self._ground.come_back(("deploy", app), self._ground.config.retry)
+        match entry.phase:
+            case AppPhase.PLACING:
+                self._place(entry, deployment)
+            case AppPhase.STARTING:
+                self._start(entry, deployment)
+            case AppPhase.RUNNING:
+                self._watch(entry, deployment)
+            case AppPhase.ENDING:
+                self._stop(entry, deployment)
+            case AppPhase.ENDED:
+                self._bury(entry, deployment)
+
+    def _place(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, spec = self._ground, entry.spec
+        lacking = [number for number in range(len(spec.sources)) if number not in deployment.ways]
+        for number in lacking:
+            asked = m.PathAsked(ground.own, spec.name, spec.key, entry.term, number)
+            ground.send(spec.sources[number], asked)
+        if lacking and (deployment.tries <= ground.config.tries_max or not deployment.ways):
+            return  # a source that does not answer is passed over in the end, as long as there is another
+        unknown = [peer for peer in deployment.nodes_on_ways() if peer.id not in deployment.rooms]
+        if unknown and deployment.tries <= 2 * ground.config.tries_max:
+            number = ground.rng.getrandbits(62)
+            self._rooms_asked[number] = spec.name
+            for peer in unknown:
+                ground.send(peer, m.RoomAsked(ground.own, number))
+            return
+        self._find_spots(entry, deployment)
+
+    def _find_spots(self, entry: m.Entry, deployment: Deployment) -> None:
+        spots = deployment.place(entry, self._policy)
+        if spots is None:  # the ways were told while the ring was changing: ask for them again
+            deployment.ways.clear()
+            return
+        changed = self._change(entry, placed=(*entry.placed, *spots), phase=AppPhase.STARTING)
+        self._start(changed, deployment)
+
+    def path_told(self, message: m.PathTold) -> None:
+        """Take note of a source's way to the root; with the last one go on."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or message.source >= len(entry.spec.sources):
+            return
+        deployment.ways[message.source] = message.path
+        if entry.phase == AppPhase.PLACING and len(deployment.ways) == len(entry.spec.sources):
+            self._go_on(message.app)
+
+    def room_told(self, message: m.RoomTold) -> None:
+        """Take note of the room on a way; with the last one go on."""
+        app = self._rooms_asked.get(message.number)
+        entry, deployment = self._entry(app or ""), self.deployments.get(app or "")
+        if app is None or entry is None or deployment is None or entry.phase != AppPhase.PLACING:
+            return
+        deployment.rooms[message.sender.id] = message
+        if all(peer.id in deployment.rooms for peer in deployment.nodes_on_ways()):
+            self._rooms_asked.pop(message.number, None)
+            self._find_spots(entry, deployment)
+
+    def _start(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, spec = self._ground, entry.spec
+        waiting = [placed for placed in entry.placed if placed.instance not in deployment.started]
+        if not waiting:
+            self._run(entry, deployment)
+            return
+        if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
+            self._place_anew(entry, deployment, [placed.host for placed in waiting])
+            return
+        for placed in waiting:
+            chain = spec.chains[placed.instance]
+            asked = m.StartAsked(ground.own, spec.name, entry.term, placed.instance, chain, placed.anchor, spec.flow)
+            ground.send(placed.host, asked)
+
+    def start_told(self, message: m.StartTold) -> None:
+        """Take note that an instance runs, or that a host has no room for it."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.term != message.term:
+            return
+        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
+        if host is None or host.id != message.sender.id:
+            return  # it was placed elsewhere meanwhile; the host hears so when it next tells of it
+        if not message.started:
+            self._place_anew(entry, deployment, [host])
+            return
+        deployment.started.add(message.instance)
+        deployment.heard[host.id] = self._ground.now
+        if entry.phase == AppPhase.STARTING and all(one.instance in deployment.started for one in entry.placed):
+            self._run(entry, deployment)
+
+    def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
+        """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
+        gone = {host.id for host in hosts}
+        deployment.refused |= gone
+        if len(deployment.refused) > 64:
+            deployment.refused = gone
+        kept = tuple(
+            placed for placed in entry.placed if placed.host.id not in gone or placed.instance in deployment.started
+        )
+        deployment.ways.clear()
+        deployment.rooms.clear()
+        self._change(entry, placed=kept, phase=AppPhase.PLACING)
+        self._go_on(entry.spec.name)
+
+    def _run(self, entry: m.Entry, deployment: Deployment) -> None:
+        if deployment.missing(entry):
+            self._change(entry, phase=AppPhase.PLACING)
+            return
+        changed = self._change(entry, phase=AppPhase.RUNNING)
+        deployment.refused.clear()
+        self._watch(changed, deployment)
+
+    def _watch(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, app = self._ground, entry.spec.name
+        if not deployment.owner_knows:
+            ground.send(entry.owner, m.AppRunning(ground.own, app))
+        quiet = Instant(ground.now - ground.config.host_silence_max)
+        lost = [placed for placed in entry.placed if deployment.heard.setdefault(placed.host.id, ground.now) < quiet]
+        if lost:
+            deployment.started -= {placed.instance for placed in lost}
+            self._place_anew(entry, deployment, [placed.host for placed in lost])
+            return
+        for number, peer in enumerate(entry.spec.sources):
+            if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
+                ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
+        ground.come_back(("deploy", app), RUNNING_LOOK * ground.config.retry)
+
+    def owner_heard(self, message: m.AppRunningHeard) -> None:
+        """Tell the owner no more that its app runs."""
+        deployment = self.deployments.get(message.app)
+        if deployment is not None:
+            deployment.owner_knows = True
+
+    def host_beat(self, message: m.HostBeat) -> None:
+        """Take note of what runs on a host, and tell it what is ours and what should not run there."""
+        mine: list[tuple[str, int, int]] = []
+        unknown: list[tuple[str, int]] = []
+        for app, instance, term in message.hosted:
+            entry = self._entry(app)
+            if entry is None:
+                self._point_on(app, message.sender)
+                continue
+            if term > entry.term:
+                continue  # it has heard from another steward, who will tell us
+            deployment = self.deployments[app]
+            deployment.heard[message.sender.id] = self._ground.now
+            if instance < 0:
+                deployment.sources_heard[-1 - instance] = self._ground.now
+            if self._belongs(entry, instance, message.sender):
+                mine.append((app, instance, entry.term))
+            else:
+                unknown.append((app, instance))
+        if mine or unknown:
+            self._ground.send(message.sender, m.HostTold(self._ground.own, tuple(mine), tuple(unknown)))
+
+    def _point_on(self, app: str, host: Peer) -> None:
+        """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
+        moved = self._moved.get(app)
+        if moved is not None:
+            self._ground.send(host, m.StewardMoved(self._ground.own, app, *moved))
+
+    def _belongs(self, entry: m.Entry, instance: int, host: Peer) -> bool:
+        if entry.phase in (AppPhase.ENDING, AppPhase.ENDED):
+            return False
+        if instance < 0:
+            source = -1 - instance
+            return source < len(entry.spec.sources) and entry.spec.sources[source].id == host.id
+        return any(placed.instance == instance and placed.host.id == host.id for placed in entry.placed)
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def end_asked(self, message: m.EndAsked) -> None:
+        """End an app: stop all of it, then remember for a while that it has ended."""
+        entry = self._entry(message.app)
+        if entry is None or entry.phase == AppPhase.ENDED:
+            if self.is_open:
+                self._ground.send(message.sender, m.EndTold(self._ground.own, message.app))
+        elif entry.phase != AppPhase.ENDING:
+            self._change(entry, phase=AppPhase.ENDING)
+            self._go_on(message.app)
+
+    def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, spec = self._ground, entry.spec
+        places = [(placed.host, placed.instance) for placed in entry.placed]
+        places += [(peer, -1 - number) for number, peer in enumerate(spec.sources)]
+        waiting = [(peer, one) for peer, one in places if (peer.id, one) not in deployment.stopped]
+        if not waiting or deployment.tries > ground.config.tries_max:
+            # Who did not answer hears that it is not wanted, whenever it is back and tells us of it.
+            deployment.ended_at = ground.now
+            self._change(entry, phase=AppPhase.ENDED, placed=())
+            ground.send(entry.owner, m.EndTold(ground.own, spec.name))
+            ground.come_back(("deploy", spec.name), ground.config.ended_kept)
+            return
+        for peer, instance in waiting:
+            ground.send(peer, m.StopAsked(ground.own, spec.name, entry.term, instance, spec.key))
+
+    def stop_told(self, message: m.StopTold) -> None:
+        """Take note that something is stopped; with the last of it the app has ended."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.phase != AppPhase.ENDING:
+            return
+        deployment.stopped.add((message.sender.id, message.instance))
+        if len(deployment.stopped) >= len(entry.placed) + len(entry.spec.sources):
+            self._stop(entry, deployment)
+
+    def _bury(self, entry: m.Entry, deployment: Deployment) -> None:
+        """Forget an app that has ended long ago."""
+        ground = self._ground
+        if deployment.ended_at is None:
+            deployment.ended_at = ground.now
+        if ground.now - deployment.ended_at >= ground.config.ended_kept:
+            self._let_go([entry.spec.name])
+        else:
+            ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)

@@ -1,0 +1,158 @@
+"""What can happen to a node, and what it can want: past tense in, imperative out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import SECOND, Duration
+from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec
+from headwater.overlay.events import OverlayConfig
+from headwater.overlay.trees import TreeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStarted:
+    """This node is up; it may join through whoever answers at these addresses."""
+
+    contacts: Sequence[str] = ()
+
+
+class MessageReceived(NamedTuple):
+    """A message has come."""
+
+    message: AnyNodeMessage
+
+
+@dataclass(frozen=True, slots=True)
+class AppSubmitted:
+    """A user wants an app to run."""
+
+    spec: AppSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AppEndWanted:
+    """A user wants an app that was submitted here to end."""
+
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveWanted:
+    """This node is to leave in good order."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTicked:
+    """The deadline has come."""
+
+
+NodeEvent = NodeStarted | MessageReceived | AppSubmitted | AppEndWanted | LeaveWanted | NodeTicked
+
+
+class SendMessage(NamedTuple):
+    """Send a message; it may be lost."""
+
+    to: str
+    message: AnyNodeMessage
+
+
+class StartInstance(NamedTuple):
+    """Run an instance here."""
+
+    app: str
+    instance: int
+    chain: ChainSpec
+    anchor: Peer
+    flow: bytes
+
+
+class StopInstance(NamedTuple):
+    """Stop an instance here."""
+
+    app: str
+    instance: int
+
+
+class NoteAppRuns(NamedTuple):
+    """Take note that an app that was submitted here runs."""
+
+    app: str
+
+
+class NoteAppEnded(NamedTuple):
+    """Take note that an app that was submitted here has ended."""
+
+    app: str
+
+
+class NoteStewardFound(NamedTuple):
+    """Take note that a steward was found for an app, after so many hops; -1 if one had to be appointed."""
+
+    app: str
+    steward: Peer
+    hops: int
+
+
+class NoteWay(NamedTuple):
+    """Take note of our way to the root of an app's tree, ourselves first."""
+
+    key: NodeId
+    path: tuple[Peer, ...]
+    is_rooted: bool
+
+
+class NoteHandedDown(NamedTuple):
+    """Take note of what was multicast to the members of a tree."""
+
+    key: NodeId
+    payload: bytes
+
+
+class NoteDelivered(NamedTuple):
+    """Take note of what was sent to the owner of a key, which we are."""
+
+    key: NodeId
+    origin: Peer
+    payload: bytes
+    hops: int
+
+
+class NoteActive(NamedTuple):
+    """Take note that this node is in the ring."""
+
+
+NodeEffect = (
+    SendMessage
+    | StartInstance
+    | StopInstance
+    | NoteAppRuns
+    | NoteAppEnded
+    | NoteStewardFound
+    | NoteWay
+    | NoteHandedDown
+    | NoteDelivered
+    | NoteActive
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """How a node behaves in the matter of apps."""
+
+    overlay: OverlayConfig = field(default_factory=OverlayConfig)
+    trees: TreeConfig = field(default_factory=TreeConfig)
+    capacity: int = 8  # operators that run here at most
+    steward_apps_max: int = 50  # then another steward is wanted (AgileDART, section VII-C)
+    steward_apps_few: int = 10  # then it hands them over, if another of the zone has room
+    search_fanout: int = 3  # zone peers that are asked at each hop of the search
+    search_patience: Duration = Duration(2 * SECOND)
+    replicas_side: int = 4  # leaves on either side that keep a copy of the register: eight may not die within seconds
+    retry: Duration = SECOND  # between two askings for anything that has not been answered
+    tries_max: int = 5  # then whoever does not answer is passed over
+    beat: Duration = Duration(2 * SECOND)  # of a host to the stewards of its instances
+    host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then its instances are placed anew
+    announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
+    ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended
+    load_told: Duration = Duration(SECOND // 2)  # changes of load within it are told together

@@ -1,0 +1,227 @@
+"""What runs here for apps: instances and sources, each in the care of a steward, who hears from us again and again.
+
+A host obeys the steward with the highest term. It stops what its steward says is not wanted here, and nothing else: a
+steward that is silent, or knows nothing of an app yet, is no reason to stop it.
+"""
+
+from dataclasses import dataclass
+
+from headwater.model.peers import NodeId, Peer
+from headwater.node import messages as m
+from headwater.node.events import StartInstance, StopInstance
+from headwater.node.part import Ground
+from headwater.overlay.tree_messages import PATH_MAX
+
+AROUND_MAX = 12  # leaves of whose room we tell
+BEAT = ("beat", b"")
+LOAD = ("load", b"")
+
+
+@dataclass(slots=True)
+class Hosted:
+    """An instance that runs here."""
+
+    chain: m.ChainSpec
+    term: int
+    steward: Peer
+    anchor: Peer
+
+
+@dataclass(slots=True)
+class Sourced:
+    """A source of an app, whose rows come in here."""
+
+    key: NodeId
+    term: int
+    steward: Peer
+
+
+class Hosting:
+    """The part of a node that runs instances."""
+
+    def __init__(self, ground: Ground) -> None:
+        """Run nothing."""
+        self._ground = ground
+        self.hosted: dict[tuple[str, int], Hosted] = {}
+        self.sourced: dict[tuple[str, int], Sourced] = {}
+        self.trees_wanted: dict[NodeId, bool] = {}  # changes that the trees have not been told yet
+        self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
+        self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves
+
+    @property
+    def load(self) -> int:
+        """How many operators run here."""
+        return sum(hosted.chain.operators for hosted in self.hosted.values())
+
+    def begin(self) -> None:
+        """Begin to tell stewards what runs here."""
+        self._ground.come_back(BEAT, self._ground.rng.randrange(self._ground.config.beat))
+        self._changed()
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        for (_, source), sourced in self.sourced.items():
+            assert source >= 0
+            assert sourced.key is not None
+        assert self.load >= 0
+
+    # --- paths and room -----------------------------------------------------------------------------------------------
+
+    def path_asked(self, message: m.PathAsked) -> None:
+        """Join an app's tree; once we know our way to its root, tell it."""
+        place = (message.app, message.source)
+        known = self.sourced.get(place)
+        if known is not None and known.term > message.term:
+            return
+        if known is None:
+            self.trees_wanted[message.key] = True
+            self.sourced[place] = Sourced(message.key, message.term, message.sender)
+        self._in_care_of(message.sender, message.app, -1 - message.source, message.term)
+        way = self._ways.get(message.key)
+        if way is not None:
+            self._tell_path(message.app, message.source, message.sender, way)
+
+    def way_found(self, key: NodeId, path: tuple[Peer, ...], is_rooted: bool) -> None:
+        """Take note of our way to the root of a tree."""
+        if not is_rooted or len(path) > PATH_MAX:
+            self._ways.pop(key, None)
+            return
+        self._ways[key] = path
+        for (app, source), sourced in self.sourced.items():
+            if sourced.key == key:
+                self._tell_path(app, source, sourced.steward, path)
+
+    def _tell_path(self, app: str, source: int, steward: Peer, way: tuple[Peer, ...]) -> None:
+        self._ground.send(steward, m.PathTold(self._ground.own, app, source, way))
+
+    def room_asked(self, message: m.RoomAsked) -> None:
+        """Tell how much room there is here and around."""
+        ground = self._ground
+        around = []
+        for peer, load, capacity in self._loads.values():
+            if peer.id in ground.ring.known.leaves:
+                around.append((peer, load, capacity, ground.ring.known.rtt_us(peer.id) or 1_000_000))
+        around.sort(key=lambda room: (room[1], room[3], room[0].id))
+        told = m.RoomTold(ground.own, message.number, self.load, ground.config.capacity, tuple(around[:AROUND_MAX]))
+        ground.send(message.sender, told)
+
+    def load_told(self, message: m.LoadTold) -> None:
+        """Take note of how much room a leaf has."""
+        sender = message.sender
+        if sender.id in self._ground.ring.known.leaves:
+            self._loads[sender.id] = (sender, message.load, message.capacity)
+
+    def leaf_gained(self, peer: Peer) -> None:
+        """Tell a new leaf how much room we have."""
+        self._ground.send(peer, m.LoadTold(self._ground.own, self.load, self._ground.config.capacity))
+
+    def leaf_lost(self, peer: Peer) -> None:
+        """Count on a leaf no more."""
+        self._loads.pop(peer.id, None)
+
+    def _changed(self) -> None:
+        if LOAD not in self._ground.timers:
+            self._ground.come_back(LOAD, self._ground.config.load_told)
+
+    def tell_load(self) -> None:
+        """Tell our leaves how much room we have."""
+        told = m.LoadTold(self._ground.own, self.load, self._ground.config.capacity)
+        for peer in self._ground.ring.known.leaves:
+            self._ground.send(peer, told)
+
+    # --- instances ----------------------------------------------------------------------------------------------------
+
+    def start_asked(self, message: m.StartAsked) -> None:
+        """Run an instance, if there is room."""
+        ground, place = self._ground, (message.app, message.instance)
+        known = self.hosted.get(place)
+        if known is not None and known.term > message.term:
+            return
+        started = known is not None or self.load + message.chain.operators <= ground.config.capacity
+        if known is not None:
+            self._in_care_of(message.sender, message.app, message.instance, message.term)
+        elif started:
+            self.hosted[place] = Hosted(message.chain, message.term, message.sender, message.anchor)
+            ground.emit(StartInstance(message.app, message.instance, message.chain, message.anchor, message.flow))
+            self._changed()
+        ground.send(
+            message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=started)
+        )
+
+    def stop_asked(self, message: m.StopAsked) -> None:
+        """Stop an instance, or be a source no more, at the word of whoever has the highest term."""
+        if message.instance < 0:
+            sourced = self.sourced.get((message.app, -1 - message.instance))
+            if sourced is not None and sourced.term > message.term:
+                return
+            self._end_source(message.app, -1 - message.instance)
+        else:
+            hosted = self.hosted.get((message.app, message.instance))
+            if hosted is not None and hosted.term > message.term:
+                return
+            self._stop(message.app, message.instance)
+        self._ground.send(message.sender, m.StopTold(self._ground.own, message.app, message.instance))
+
+    def _stop(self, app: str, instance: int) -> None:
+        if self.hosted.pop((app, instance), None) is not None:
+            self._ground.emit(StopInstance(app, instance))
+            self._changed()
+
+    def _end_source(self, app: str, source: int) -> None:
+        gone = self.sourced.pop((app, source), None)
+        if gone is not None and all(other.key != gone.key for other in self.sourced.values()):
+            self.trees_wanted[gone.key] = False
+            self._ways.pop(gone.key, None)
+
+    # --- stewards -----------------------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Tell every steward what of its apps is here."""
+        ground = self._ground
+        ground.come_back(BEAT, ground.config.beat)
+        by_steward: dict[Peer, list[tuple[str, int, int]]] = {}
+        for (app, instance), hosted in self.hosted.items():
+            by_steward.setdefault(hosted.steward, []).append((app, instance, hosted.term))
+        for (app, source), sourced in self.sourced.items():
+            by_steward.setdefault(sourced.steward, []).append((app, -1 - source, sourced.term))
+        for steward, places in by_steward.items():
+            ground.send(steward, m.HostBeat(ground.own, tuple(places)))
+
+    def told(self, message: m.HostTold) -> None:
+        """Obey a steward: what is its own, and what it does not want here."""
+        for app, instance, term in message.mine:
+            self._in_care_of(message.sender, app, instance, term)
+        for app, instance in message.unknown:
+            if instance < 0:
+                if self._is_in_care(self.sourced.get((app, -1 - instance)), message.sender):
+                    self._end_source(app, -1 - instance)
+            elif self._is_in_care(self.hosted.get((app, instance)), message.sender):
+                self._stop(app, instance)
+
+    def _is_in_care(self, kept: Hosted | Sourced | None, steward: Peer) -> bool:
+        return kept is not None and kept.steward.id == steward.id
+
+    def _in_care_of(self, steward: Peer, app: str, instance: int, term: int) -> None:
+        kept: Hosted | Sourced | None
+        kept = self.sourced.get((app, -1 - instance)) if instance < 0 else self.hosted.get((app, instance))
+        if kept is None or term < kept.term:
+            return
+        before, kept.term, kept.steward = kept.steward, term, steward
+        if before.id != steward.id:  # it may not know, if it was cut off when another took over
+            self._ground.send(before, m.StewardMoved(self._ground.own, app, term, steward))
+
+    def steward_moved(self, message: m.StewardMoved) -> None:
+        """Turn to the steward that an earlier one names."""
+        self.steward_changed(m.StewardChanged(message.steward, message.app, message.term))
+
+    def steward_changed(self, message: m.StewardChanged) -> None:
+        """Tell another steward from now on what is here of an app."""
+        places: list[tuple[int, Hosted | Sourced]] = [
+            *((instance, hosted) for (app, instance), hosted in self.hosted.items() if app == message.app),
+            *((-1 - source, sourced) for (app, source), sourced in self.sourced.items() if app == message.app),
+        ]
+        for instance, kept in places:
+            self._in_care_of(message.sender, message.app, instance, message.term)
+            if kept.steward.id == message.sender.id:
+                beat = m.HostBeat(self._ground.own, ((message.app, instance, kept.term),))
+                self._ground.send(message.sender, beat)

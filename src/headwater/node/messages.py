@@ -1,0 +1,305 @@
+"""What nodes say to one another about apps: finding stewards, registering, placing and keeping instances."""
+
+from typing import Final
+
+import msgspec
+
+from headwater.model.peers import NodeId, Peer
+from headwater.overlay.messages import AnyMessage as RingMessage
+from headwater.overlay.messages import Message
+from headwater.overlay.tree_messages import AnyTreeMessage
+
+CHAINS_MAX: Final = 1_000  # of one app
+SOURCES_MAX: Final = 1_000
+FLOW_BYTES_MAX: Final = 8 << 20
+
+
+class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
+    """One chain of an app, as far as placing it goes."""
+
+    name: str
+    operators: int
+    stage: int
+    sources: tuple[int, ...]  # the sources that feed it, by number
+
+
+class AppSpec(msgspec.Struct, frozen=True, array_like=True):
+    """An app, as a steward sees it. What its operators do is opaque, and only those who run them open it."""
+
+    name: str
+    key: NodeId  # of its tree: the root is whoever owns it
+    sources: tuple[Peer, ...]  # the nodes at which its rows come in
+    chains: tuple[ChainSpec, ...]
+    flow: bytes = b""
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True):
+    """Where an instance of an app runs, and the node on the way at which its rows turn off."""
+
+    instance: int
+    host: Peer
+    anchor: Peer
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """An app in a steward's register. Of two entries of one app the one with the higher term and version counts."""
+
+    spec: AppSpec
+    term: int  # raised when another steward takes the app over
+    version: int  # raised with every change
+    phase: str
+    placed: tuple[Placed, ...]
+    owner: Peer  # who submitted it, and wants to hear when it runs
+
+    def is_newer_than(self, other: "Entry | None") -> bool:
+        """Whether this entry counts, of these two."""
+        return other is None or (self.term, self.version) > (other.term, other.version)
+
+
+# --- finding a steward ------------------------------------------------------------------------------------------------
+
+
+class StewardAsked(Message, frozen=True, tag="sa"):
+    """Who is a steward of this zone, with room for an app? Answer the asker; if you know none, ask others."""
+
+    number: int
+    asker: Peer
+    hops: int
+    hops_left: int
+
+
+class StewardTold(Message, frozen=True, tag="st"):
+    """This one is, with so many apps."""
+
+    number: int
+    steward: Peer
+    apps: int
+    hops: int
+
+
+class StewardHere(Message, frozen=True, tag="sh"):
+    """I am a steward of my zone and have so many apps; negative: I am none any more."""
+
+    apps: int
+
+
+class Appointed(Message, frozen=True, tag="sp"):
+    """Be a steward: there is none with room that I could find."""
+
+    number: int
+
+
+# --- the register -----------------------------------------------------------------------------------------------------
+
+
+class RegisterAsked(Message, frozen=True, tag="rg"):
+    """Take care of this app."""
+
+    number: int
+    spec: AppSpec
+
+
+class RegisterTold(Message, frozen=True, tag="rd"):
+    """It is in my register; or, not taken, I have no room or am no steward."""
+
+    number: int
+    app: str
+    taken: bool
+
+
+class AppRunning(Message, frozen=True, tag="ar"):
+    """Your app runs: all its instances have started."""
+
+    app: str
+
+
+class AppRunningHeard(Message, frozen=True, tag="ah"):
+    """Thank you."""
+
+    app: str
+
+
+class EndAsked(Message, frozen=True, tag="ea"):
+    """End this app."""
+
+    app: str
+    key: NodeId
+
+
+class EndTold(Message, frozen=True, tag="et"):
+    """It has ended."""
+
+    app: str
+
+
+class ReplicaSent(Message, frozen=True, tag="rs"):
+    """Keep these entries of a steward's register, in case that steward is lost."""
+
+    steward: Peer
+    entries: tuple[Entry, ...]
+
+
+class ReplicaKept(Message, frozen=True, tag="rp"):
+    """They are kept: of each app the term and version."""
+
+    steward: Peer
+    kept: tuple[tuple[str, int, int], ...]
+
+
+class ReplicaDropped(Message, frozen=True, tag="rx"):
+    """This steward has no such apps any more: forget what you keep of it."""
+
+    steward: Peer
+    apps: tuple[str, ...]
+
+
+class HandedOver(Message, frozen=True, tag="ho"):
+    """These apps are yours from now on."""
+
+    entries: tuple[Entry, ...]
+
+
+class HandedOverTaken(Message, frozen=True, tag="hk"):
+    """They are mine now."""
+
+    apps: tuple[tuple[str, int], ...]  # and the terms under which I keep them
+
+
+# --- placing ----------------------------------------------------------------------------------------------------------
+
+
+class PathAsked(Message, frozen=True, tag="pa"):
+    """Join the tree of an app, whose source you are, and tell me the way to its root."""
+
+    app: str
+    key: NodeId
+    term: int
+    source: int
+
+
+class PathTold(Message, frozen=True, tag="pd"):
+    """This is the way from me to the root."""
+
+    app: str
+    source: int
+    path: tuple[Peer, ...]
+
+
+class RoomAsked(Message, frozen=True, tag="oa"):
+    """How much room do you have, and who around you?"""
+
+    number: int
+
+
+class RoomTold(Message, frozen=True, tag="ot"):
+    """So many operators run here, of so many that can; and around me."""
+
+    number: int
+    load: int
+    capacity: int
+    around: tuple[tuple[Peer, int, int, int], ...]  # peer, load, capacity, round trip
+
+
+class LoadTold(Message, frozen=True, tag="ld"):
+    """So many operators run here now, of so many that can."""
+
+    load: int
+    capacity: int
+
+
+class StartAsked(Message, frozen=True, tag="ia"):
+    """Run this instance."""
+
+    app: str
+    term: int
+    instance: int
+    chain: ChainSpec
+    anchor: Peer
+    flow: bytes = b""
+
+
+class StartTold(Message, frozen=True, tag="it"):
+    """It runs; or, refused, there is no room."""
+
+    app: str
+    term: int
+    instance: int
+    started: bool
+
+
+class StopAsked(Message, frozen=True, tag="xa"):
+    """Stop this instance, or (-1) be no source of the app any more."""
+
+    app: str
+    term: int
+    instance: int
+    key: NodeId
+
+
+class StopTold(Message, frozen=True, tag="xt"):
+    """It is stopped."""
+
+    app: str
+    instance: int
+
+
+class HostBeat(Message, frozen=True, tag="hh"):
+    """These instances of apps in your care run here, each by app, instance and the term that I know."""
+
+    hosted: tuple[tuple[str, int, int], ...]
+
+
+class HostTold(Message, frozen=True, tag="ht"):
+    """I am the steward of these of them, under these terms; of the others I know nothing, or they belong elsewhere."""
+
+    mine: tuple[tuple[str, int, int], ...]
+    unknown: tuple[tuple[str, int], ...]
+
+
+class StewardChanged(Message, frozen=True, tag="sc"):
+    """I am the steward of this app now; tell me of your instances."""
+
+    app: str
+    term: int
+
+
+class StewardMoved(Message, frozen=True, tag="sm"):
+    """Somebody else is the steward of this app now, under this term."""
+
+    app: str
+    term: int
+    steward: Peer
+
+
+ControlMessage = (
+    StewardAsked
+    | StewardTold
+    | StewardHere
+    | Appointed
+    | RegisterAsked
+    | RegisterTold
+    | AppRunning
+    | AppRunningHeard
+    | EndAsked
+    | EndTold
+    | ReplicaSent
+    | ReplicaKept
+    | ReplicaDropped
+    | HandedOver
+    | HandedOverTaken
+    | PathAsked
+    | PathTold
+    | RoomAsked
+    | RoomTold
+    | LoadTold
+    | StartAsked
+    | StartTold
+    | StopAsked
+    | StopTold
+    | HostBeat
+    | HostTold
+    | StewardChanged
+    | StewardMoved
+)
+
+AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage

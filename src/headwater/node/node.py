@@ -1,0 +1,262 @@
+"""One node: the ring, its trees, and what it does for apps, behind one door.
+
+Hands from one machine to another what they tell of themselves, and decides nothing.
+"""
+
+from random import Random
+from typing import Any, Final, get_args
+
+from headwater.model.peers import Peer
+from headwater.model.time import Instant
+from headwater.node import messages as m
+from headwater.node.desk import ANNOUNCE, Desk
+from headwater.node.events import (
+    AppEndWanted,
+    AppSubmitted,
+    LeaveWanted,
+    MessageReceived,
+    NodeConfig,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTicked,
+    NoteActive,
+    NoteDelivered,
+    NoteHandedDown,
+    NoteWay,
+    SendMessage,
+)
+from headwater.node.hosting import BEAT, LOAD, Hosting
+from headwater.node.part import Ground
+from headwater.node.register import REPLICAS, Register
+from headwater.node.seeking import Seeking
+from headwater.overlay import events as ring_events
+from headwater.overlay import tree_messages
+from headwater.overlay import trees as tree_events
+from headwater.overlay.trees import Trees
+from headwater.planner.placement import AlongTheWay, PlacementPolicy
+
+INHERIT: Final = ("inherit", b"")
+
+
+class Node:
+    """The machines of one node."""
+
+    def __init__(self, own: Peer, config: NodeConfig, rng: Random, policy: PlacementPolicy | None = None) -> None:
+        """Begin outside the ring, with nothing to do."""
+        self.own = own
+        self._ground = Ground(own, config, rng)
+        self.ring = self._ground.ring
+        self.trees = Trees(self.ring, config.trees, rng)
+        self.hosting = Hosting(self._ground)
+        self.register = Register(self._ground)
+        self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
+        self.seeking = Seeking(self._ground)
+        self._waiting: list[m.AppSpec] = []  # until we are in the ring
+
+    # --- the four handles ---------------------------------------------------------------------------------------------
+
+    def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
+        """Take what has happened, and return what to do."""
+        ground = self._ground
+        ground.now, ground.out = now, []
+        match event:
+            case MessageReceived(message):
+                self._hear(message)
+            case NodeTicked():
+                self._tick()
+            case NodeStarted(contacts):
+                self._to_ring(ring_events.Started(contacts))
+            case AppSubmitted(spec):
+                self._submit(spec)
+            case AppEndWanted(app):
+                self.seeking.end(app)
+            case LeaveWanted():
+                self._to_ring(ring_events.LeavingWanted())
+        self._settle_trees()
+        return ground.out
+
+    def deadline(self) -> Instant | None:
+        """Return when to be told the time, whatever else happens."""
+        ours = [self._ground.timers.first(), self.ring.deadline(), self.trees.deadline()]
+        return min((one for one in ours if one is not None), default=None)
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        for part in (self.ring, self.trees, self.hosting, self.register, self.desk):
+            part.check()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether we are in the ring."""
+        return self.ring.phase is ring_events.Phase.ACTIVE
+
+    # --- hearing ------------------------------------------------------------------------------------------------------
+
+    def _hear(self, message: m.AnyNodeMessage) -> None:
+        heard = _HEARD.get(type(message))
+        if heard is None:
+            self._to_ring(ring_events.Received(message))  # type: ignore[arg-type]  # all others are in the table
+        elif self.is_active:  # whoever is not in the ring yet cannot take part in anything
+            heard(self, message)
+
+    def _to_ring(self, event: ring_events.Event) -> None:
+        for effect in self.ring.handle(event, self._ground.now):
+            match effect:
+                case ring_events.Send(to, message):
+                    self._ground.out.append(SendMessage(to, message))
+                case ring_events.Deliver(key, origin, payload, hops):
+                    self._ground.emit(NoteDelivered(key, origin, payload, hops))
+                case ring_events.BecomeActive():
+                    self._become_active()
+                case ring_events.NoteLeafGained(peer):
+                    self._leaf_gained(peer)
+                case ring_events.NoteLeafLost(peer, dead):
+                    self._leaf_lost(peer, dead=dead)
+
+    def _to_trees(self, event: tree_events.TreeEvent) -> None:
+        for effect in self.trees.handle(event, self._ground.now):
+            match effect:
+                case tree_events.SendToTree(to, message):
+                    self._ground.out.append(SendMessage(to, message))
+                case tree_events.HandDown(key, payload):
+                    self._ground.emit(NoteHandedDown(key, payload))
+                case tree_events.NotePath(key, path, is_rooted):
+                    self.hosting.way_found(key, path, is_rooted)
+                    self._ground.emit(NoteWay(key, path, is_rooted))
+
+    def _settle_trees(self) -> None:
+        """Let the trees know in which of them we want to be, which may tell us of ways at once."""
+        while self.hosting.trees_wanted:
+            wanted, self.hosting.trees_wanted = self.hosting.trees_wanted, {}
+            for key, is_wanted in wanted.items():
+                event = tree_events.MembershipWanted(key) if is_wanted else tree_events.MembershipEnded(key)
+                self._to_trees(event)
+
+    def _become_active(self) -> None:
+        self._ground.emit(NoteActive())
+        self.hosting.begin()
+        waiting, self._waiting = self._waiting, []
+        for spec in waiting:
+            self.seeking.submit(spec)
+
+    def _submit(self, spec: m.AppSpec) -> None:
+        if self.is_active:
+            self.seeking.submit(spec)
+        else:
+            self._waiting.append(spec)
+
+    def _leaf_gained(self, peer: Peer) -> None:
+        self.hosting.leaf_gained(peer)
+        self.register.leaf_gained()
+        self._look_for_inheritance()
+
+    def _leaf_lost(self, peer: Peer, *, dead: bool) -> None:
+        self.hosting.leaf_lost(peer)
+        self.register.leaf_lost(peer)
+        if dead:
+            self.seeking.forget(peer)
+            self._to_trees(tree_events.LeafGone(peer))
+            self._look_for_inheritance()
+
+    def _look_for_inheritance(self) -> None:
+        if self.register.copies and INHERIT not in self._ground.timers:
+            self._ground.come_back(INHERIT, self._ground.config.retry)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        ground = self._ground
+        ring_at, trees_at = self.ring.deadline(), self.trees.deadline()
+        if ring_at is not None and ring_at <= ground.now:
+            self._to_ring(ring_events.Ticked())
+        if trees_at is not None and trees_at <= ground.now:
+            self._to_trees(tree_events.TreeTicked())
+        for name, what in ground.timers.due(ground.now):
+            self._due(name, what)
+
+    def _due(self, name: str, what: Any) -> None:
+        match name:
+            case "app":
+                self.seeking.again(what)
+            case "deploy":
+                self.desk.go_on(what)
+            case _ if (name, what) == BEAT:
+                self.hosting.beat()
+            case _ if (name, what) == LOAD:
+                self.hosting.tell_load()
+            case _ if (name, what) == REPLICAS:
+                self.register.replicate()
+            case _ if (name, what) == ANNOUNCE:
+                self.desk.announce(self.seeking.known)
+            case _ if (name, what) == INHERIT:
+                self._inherit()
+
+    def _inherit(self) -> None:
+        """Take over from a steward that is dead, if its place on the ring is ours now; else tell whose it is."""
+        ground, leaves = self._ground, self.ring.known.leaves
+        for identity, copy in list(self.register.copies.items()):
+            if identity in leaves or identity not in self.ring.known.dead:
+                continue  # alive, as far as we know
+            heir = self.ring.next_hop(identity)
+            if heir is None:
+                self.desk.inherit(self.register.inherited(identity))
+            else:
+                entries = tuple(copy.entries.values())
+                ground.send(heir, m.ReplicaSent(self.own, copy.steward, entries))
+                ground.come_back(INHERIT, 5 * ground.config.retry)
+
+    # --- what is said about apps --------------------------------------------------------------------------------------
+
+    def _tree_heard(self, message: tree_messages.AnyTreeMessage) -> None:
+        self._to_trees(tree_events.TreeReceived(message))
+
+    def _steward_asked(self, message: m.StewardAsked) -> None:
+        self.seeking.asked(message, self.desk.apps)
+
+    def _replica_sent(self, message: m.ReplicaSent) -> None:
+        self.desk.overtaken([(entry.spec.name, entry.term) for entry in message.entries], message.steward)
+        self.register.keep(message)
+        self._look_for_inheritance()
+
+    def _steward_changed(self, message: m.StewardChanged) -> None:
+        self.hosting.steward_changed(message)
+        self.seeking.steward_changed(message)
+        self.desk.overtaken([(message.app, message.term)], message.sender)
+
+    def _steward_moved(self, message: m.StewardMoved) -> None:
+        self.hosting.steward_moved(message)
+        self.desk.overtaken([(message.app, message.term)], message.steward)
+
+
+_HEARD: Final[dict[type[Any], Any]] = {
+    **dict.fromkeys(get_args(tree_messages.AnyTreeMessage), Node._tree_heard),
+    m.StewardAsked: Node._steward_asked,
+    m.StewardTold: lambda node, message: node.seeking.found(message),
+    m.StewardHere: lambda node, message: node.seeking.here(message),
+    m.Appointed: lambda node, message: node.desk.appointed(message),
+    m.RegisterAsked: lambda node, message: node.desk.register_asked(message),
+    m.RegisterTold: lambda node, message: node.seeking.registered(message),
+    m.AppRunning: lambda node, message: node.seeking.runs(message),
+    m.AppRunningHeard: lambda node, message: node.desk.owner_heard(message),
+    m.EndAsked: lambda node, message: node.desk.end_asked(message),
+    m.EndTold: lambda node, message: node.seeking.has_ended(message),
+    m.ReplicaSent: Node._replica_sent,
+    m.ReplicaKept: lambda node, message: node.register.kept(message),
+    m.ReplicaDropped: lambda node, message: node.register.forget(message),
+    m.HandedOver: lambda node, message: node.desk.handed_over(message),
+    m.HandedOverTaken: lambda node, message: node.desk.hand_over_taken(message),
+    m.PathAsked: lambda node, message: node.hosting.path_asked(message),
+    m.PathTold: lambda node, message: node.desk.path_told(message),
+    m.RoomAsked: lambda node, message: node.hosting.room_asked(message),
+    m.RoomTold: lambda node, message: node.desk.room_told(message),
+    m.LoadTold: lambda node, message: node.hosting.load_told(message),
+    m.StartAsked: lambda node, message: node.hosting.start_asked(message),
+    m.StartTold: lambda node, message: node.desk.start_told(message),
+    m.StopAsked: lambda node, message: node.hosting.stop_asked(message),
+    m.StopTold: lambda node, message: node.desk.stop_told(message),
+    m.HostBeat: lambda node, message: node.desk.host_beat(message),
+    m.HostTold: lambda node, message: node.hosting.told(message),
+    m.StewardChanged: Node._steward_changed,
+    m.StewardMoved: Node._steward_moved,
+}

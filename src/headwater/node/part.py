@@ -1,0 +1,40 @@
+"""What all parts of a node share: the time, the ring, and the way out."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from headwater.model.peers import Peer
+from headwater.model.time import Duration, Instant
+from headwater.node.events import NodeConfig, NodeEffect, SendMessage
+from headwater.node.messages import AnyNodeMessage
+from headwater.overlay.ring import Ring
+from headwater.overlay.timers import Timers
+
+
+class Ground:
+    """What the parts of a node stand on."""
+
+    def __init__(self, own: Peer, config: NodeConfig, rng: Random) -> None:
+        """Stand outside the ring, at the first instant."""
+        self.own, self.config, self.rng = own, config, rng
+        self.ring = Ring(own, config.overlay, rng)
+        self.now = Instant(0)
+        self.timers: Timers[tuple[str, Any]] = Timers()
+        self.out: list[NodeEffect] = []
+
+    def send(self, to: Peer, message: AnyNodeMessage) -> None:
+        """Send a message to another node, or hear it ourselves in a moment."""
+        self.out.append(SendMessage(to.address, message))
+
+    def emit(self, effect: NodeEffect) -> None:
+        """Want something done."""
+        self.out.append(effect)
+
+    def come_back(self, name: tuple[str, Any], after: Duration | int) -> None:
+        """Come back to something."""
+        self.timers.set(name, Instant(self.now + after))
+
+    def of_our_zone(self, peers: Iterable[Peer]) -> list[Peer]:
+        """Return those of our zone, each once, in an order that does not depend on chance."""
+        return sorted({peer for peer in peers if peer.zone == self.own.zone and peer.id != self.own.id})

@@ -1,0 +1,253 @@
+"""How an app finds a steward of its zone: ask around, a few hops far; find none with room, and have one appointed.
+
+The node at which an app is submitted does the looking. Whoever is asked and is a steward with room, or knows of one,
+answers the asker; others ask a few more of their zone, at most as many hops far as the ring needs digits. Stewards tell
+those around them of themselves, so most know one already. Who is appointed is decided by the zone and by how many
+stewards are known to be full, so that those who look at the same time mostly appoint the same one.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, distance, key_of
+from headwater.node import messages as m
+from headwater.node.events import NoteAppEnded, NoteAppRuns, NoteStewardFound
+from headwater.node.part import Ground
+
+KNOWN_MAX: Final = 16  # stewards that a node remembers
+SEEN_MAX: Final = 512  # numbers of searches that are passed on once
+APPOINTED: Final = -1  # in place of hops: nobody was found
+
+
+@dataclass(slots=True)
+class Owned:
+    """An app that was submitted here."""
+
+    spec: m.AppSpec
+    number: int = 0  # of the question that is open
+    steward: Peer | None = None
+    is_registered: bool = False
+    is_running: bool = False
+    is_ending: bool = False
+    hops: int = APPOINTED
+    full: set[NodeId] = field(default_factory=set)  # stewards that had no room
+    appointed: int = 0
+
+
+class Seeking:
+    """The part of a node that looks for stewards, for the apps of its own users."""
+
+    def __init__(self, ground: Ground) -> None:
+        """Know no steward, and look for none."""
+        self._ground = ground
+        self.owned: dict[str, Owned] = {}
+        self.known: dict[NodeId, tuple[Peer, int]] = {}  # stewards of our zone, and how many apps they have
+        self._by_number: dict[int, str] = {}
+        self._seen: dict[int, None] = {}
+
+    # --- the owner's side ---------------------------------------------------------------------------------------------
+
+    def submit(self, spec: m.AppSpec) -> None:
+        """Look for a steward for an app."""
+        if spec.name not in self.owned:
+            self.owned[spec.name] = Owned(spec)
+            self._look(self.owned[spec.name])
+
+    def end(self, app: str) -> None:
+        """Have an app ended by its steward; one that has none yet just ends."""
+        owned = self.owned.get(app)
+        if owned is None:
+            return
+        owned.is_ending = True
+        if owned.is_registered:
+            self._ask_end(owned)
+        elif owned.steward is None:
+            self._ended(app)
+        # else it is being registered: with the answer it is ended, or if none comes, with the next try
+
+    def again(self, app: str) -> None:
+        """Go on with an app for which nobody has answered."""
+        owned = self.owned.get(app)
+        if owned is None:
+            return
+        if owned.is_ending and (owned.is_registered or owned.steward is not None):
+            self._ask_end(owned)
+        elif owned.is_ending:
+            self._ended(app)
+        elif not owned.is_registered:
+            if owned.steward is not None:  # it did not answer
+                self.forget(owned.steward)
+                owned.full.add(owned.steward.id)
+                owned.steward = None
+                self._look(owned)
+            else:
+                self._appoint(owned)
+
+    def _look(self, owned: Owned) -> None:
+        ground = self._ground
+        owned.number = ground.rng.getrandbits(62)
+        self._by_number[owned.number] = owned.spec.name
+        known = self._with_room(owned.full)
+        if known is not None:
+            self._register(owned, known, 0)
+            return
+        hops = search_hops(ground)
+        asked = m.StewardAsked(ground.own, owned.number, ground.own, 1, hops - 1)
+        for peer in self._some_of_zone():
+            ground.send(peer, asked)
+        ground.come_back(("app", owned.spec.name), ground.config.search_patience)
+
+    def _with_room(self, besides: set[NodeId]) -> Peer | None:
+        rooms = [
+            (apps, peer)
+            for peer, apps in self.known.values()
+            if apps < self._ground.config.steward_apps_max and peer.id not in besides
+        ]
+        return min(rooms)[1] if rooms else None
+
+    def _some_of_zone(self) -> list[Peer]:
+        peers = self._ground.of_our_zone(self._ground.ring.known.everybody())
+        return self._ground.rng.sample(peers, min(self._ground.config.search_fanout, len(peers)))
+
+    def _register(self, owned: Owned, steward: Peer, hops: int) -> None:
+        owned.steward, owned.hops = steward, hops
+        self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec))
+        self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
+
+    def _appoint(self, owned: Owned) -> None:
+        """Appoint whoever of the zone is nearest to a place on the ring that all who look now will pick, too."""
+        ground = self._ground
+        candidates = [ground.own, *ground.of_our_zone(ground.ring.known.everybody())]
+        candidates = [peer for peer in candidates if peer.id not in owned.full] or [ground.own]
+        place = key_of(f"steward/{ground.own.zone}/{len(owned.full)}/{owned.appointed}")
+        chosen = min(candidates, key=lambda peer: (distance(peer.id, place), peer.id))
+        owned.appointed += 1
+        ground.send(chosen, m.Appointed(ground.own, owned.number))
+        ground.come_back(("app", owned.spec.name), ground.config.search_patience)
+
+    def found(self, message: m.StewardTold) -> None:
+        """Register with the first steward that is told, of our zone and with room."""
+        owned = self._asked(message.number)
+        if message.steward.zone == self._ground.own.zone:
+            self._remember(message.steward, message.apps)
+        if owned is None or owned.steward is not None or owned.is_registered or message.steward.id in owned.full:
+            return
+        self._register(owned, message.steward, message.hops)
+
+    def registered(self, message: m.RegisterTold) -> None:
+        """Take note that a steward cares for an app now, or look for another."""
+        owned = self.owned.get(message.app)
+        if owned is None or owned.is_registered:
+            return
+        if message.taken:
+            self._by_number.pop(owned.number, None)
+            owned.steward, owned.is_registered = message.sender, True
+            self._ground.emit(NoteStewardFound(message.app, message.sender, owned.hops))
+            if owned.is_ending:
+                self._ask_end(owned)
+        elif owned.steward is not None and owned.steward.id == message.sender.id:
+            self.known[message.sender.id] = (message.sender, self._ground.config.steward_apps_max)
+            owned.full.add(message.sender.id)
+            owned.steward = None
+            self._look(owned)
+
+    def _asked(self, number: int) -> Owned | None:
+        app = self._by_number.get(number)
+        return None if app is None else self.owned.get(app)
+
+    def runs(self, message: m.AppRunning) -> None:
+        """Take note that an app runs."""
+        self._ground.send(message.sender, m.AppRunningHeard(self._ground.own, message.app))
+        owned = self.owned.get(message.app)
+        if owned is not None:
+            owned.steward, owned.is_registered = message.sender, True
+            if not owned.is_running:
+                owned.is_running = True
+                self._ground.emit(NoteAppRuns(message.app))
+
+    def steward_changed(self, message: m.StewardChanged) -> None:
+        """Turn to another steward from now on."""
+        owned = self.owned.get(message.app)
+        if owned is not None:
+            owned.steward, owned.is_registered = message.sender, True
+
+    def _ask_end(self, owned: Owned) -> None:
+        assert owned.steward is not None
+        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec.name, owned.spec.key))
+        self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
+
+    def has_ended(self, message: m.EndTold) -> None:
+        """Take note that an app has ended."""
+        if message.app in self.owned and self.owned[message.app].is_ending:
+            self._ended(message.app)
+
+    def _ended(self, app: str) -> None:
+        self._by_number.pop(self.owned.pop(app).number, None)
+        self._ground.timers.cancel(("app", app))
+        self._ground.emit(NoteAppEnded(app))
+
+    # --- everybody's side ---------------------------------------------------------------------------------------------
+
+    def asked(self, message: m.StewardAsked, own_apps: int | None) -> None:
+        """Answer, if we are a steward with room or know of one; else ask others of the zone, once."""
+        ground, apps_max = self._ground, self._ground.config.steward_apps_max
+        if message.number in self._seen:
+            return
+        self._seen[message.number] = None
+        if len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        if own_apps is not None and own_apps < apps_max:
+            told = m.StewardTold(ground.own, message.number, ground.own, own_apps, message.hops)
+            ground.send(message.asker, told)
+            return
+        known = self._with_room(set())
+        if known is not None:
+            apps = self.known[known.id][1]
+            ground.send(message.asker, m.StewardTold(ground.own, message.number, known, apps, message.hops))
+        elif message.hops_left > 0:
+            further = m.StewardAsked(ground.own, message.number, message.asker, message.hops + 1, message.hops_left - 1)
+            for peer in self._some_of_zone():
+                if peer.id != message.asker.id:
+                    ground.send(peer, further)
+
+    def here(self, message: m.StewardHere) -> None:
+        """Take note of a steward of our zone."""
+        if message.sender.zone != self._ground.own.zone:
+            return
+        if message.apps < 0:
+            self.known.pop(message.sender.id, None)
+        else:
+            self._remember(message.sender, message.apps)
+
+    def _remember(self, steward: Peer, apps: int) -> None:
+        if steward.id == self._ground.own.id:
+            return
+        self.known.pop(steward.id, None)
+        self.known[steward.id] = (steward, apps)
+        if len(self.known) > KNOWN_MAX:
+            del self.known[next(iter(self.known))]
+
+    def forget(self, peer: Peer) -> None:
+        """Count on a steward no more."""
+        self.known.pop(peer.id, None)
+
+    def waiting(self) -> Iterator[str]:
+        """Go through the apps that have no steward yet."""
+        return (app for app, owned in self.owned.items() if not owned.is_registered)
+
+
+def search_hops(ground: Ground) -> int:
+    """Return how far a search goes: as many hops as the ring needs digits of base 16 for all its nodes."""
+    return max(1, math.ceil(math.log(max(2.0, nodes_about(ground)), BASE)))
+
+
+def nodes_about(ground: Ground) -> float:
+    """Return how many nodes there are about, by how close together our leaves are."""
+    leaves = ground.ring.known.leaves
+    if leaves.knows_all:
+        return len(leaves) + 1.0
+    ends = leaves.ends()
+    span = clockwise(ends[0].id, ends[-1].id) if len(ends) > 1 else RING
+    return (len(leaves) + 1) * RING / max(1, span)

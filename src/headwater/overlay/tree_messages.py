@@ -1,0 +1,78 @@
+"""What the nodes of a tree say to one another. A tree is named by its key on the ring."""
+
+from typing import Final
+
+import msgspec
+
+from headwater.model.peers import NodeId, Peer
+from headwater.overlay.messages import Message
+
+CHILDREN_MAX: Final = 4_096  # of one node in one tree
+SUMMARIES_MAX: Final = 64  # names in one aggregate
+PATH_MAX: Final = 64  # nodes from a leaf of a tree to its root; a ring of 128 bits needs 33
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True):
+    """A number added up over a tree: how often, how much, between what."""
+
+    count: int
+    total: float
+    least: float
+    most: float
+
+    def with_(self, other: "Summary") -> "Summary":
+        """Return both together."""
+        return Summary(
+            self.count + other.count,
+            self.total + other.total,
+            min(self.least, other.least),
+            max(self.most, other.most),
+        )
+
+
+def of_one(value: float) -> Summary:
+    """Return the summary of a single number."""
+    return Summary(1, value, value, value)
+
+
+Summaries = dict[str, Summary]
+
+
+class TreeJoin(Message, frozen=True, tag="tj"):
+    """I want to be your child in this tree; these numbers are summed up below me. Said again and again: I am here."""
+
+    key: NodeId
+    summaries: Summaries = msgspec.field(default_factory=dict)
+
+
+class TreeTold(Message, frozen=True, tag="tt"):
+    """You are my child, and this is the way from me to the root, as far as I know it."""
+
+    key: NodeId
+    path: tuple[Peer, ...]
+    is_rooted: bool  # whether the last of the path is the root
+
+
+class TreeLeave(Message, frozen=True, tag="tl"):
+    """I am not your child, or not your parent, any more."""
+
+    key: NodeId
+
+
+class TreeUp(Message, frozen=True, tag="tu"):
+    """On its way to the root, which sends it down to everybody."""
+
+    key: NodeId
+    number: int
+    payload: bytes
+
+
+class TreeDown(Message, frozen=True, tag="td"):
+    """For everybody below."""
+
+    key: NodeId
+    number: int
+    payload: bytes
+
+
+AnyTreeMessage = TreeJoin | TreeTold | TreeLeave | TreeUp | TreeDown

@@ -1,0 +1,125 @@
+"""Where the instances of an app should run: along the ways from its sources to its root (AgileDART, section IV-B).
+
+The first chain runs at its data. What follows is spread over the rest of the way in order of its stages, so that rows
+only ever climb. A chain that several sources feed can run only where their ways have met. At its place on the way an
+instance goes to the node itself if that has room, else to the nearest of its leaf set that has.
+
+A placement is a function of what it is given and of nothing else: another policy is another class with `place`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headwater.model.peers import NodeId, Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """An instance that is to be placed."""
+
+    instance: int
+    operators: int  # how many it runs, as one chain
+    stage: int  # how many chains are before it on the longest way from a source
+    sources: tuple[int, ...]  # which of the app's sources its rows come from
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A node that might take an instance."""
+
+    peer: Peer
+    load: int  # operators it runs already
+    capacity: int
+    rtt_us: int = 0  # from the node on the way
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node on the way from a source to the root, and those of its leaf set that might help out."""
+
+    node: Room
+    around: tuple[Room, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where an instance runs, and the node on the way at which its rows turn off and come back."""
+
+    peer: Peer
+    anchor: Peer
+
+
+class PlacementPolicy(Protocol):
+    """Decides where instances run."""
+
+    def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[Step]]) -> dict[int, Spot]:
+        """Return a spot for every instance; `ways[i]` is the way of source i, its own node first, the root last."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlongTheWay:
+    """The paper's placement, with the load spread over the leaf sets."""
+
+    easy: int = 2  # operators up to which a node counts as idle: below it the nearest wins, above it the least loaded
+
+    def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[Step]]) -> dict[int, Spot]:
+        """Return a spot for every instance, stage by stage."""
+        stages = max((wish.stage for wish in wishes), default=0)
+        taken = _Taken()
+        spots: dict[int, Spot] = {}
+        for wish in sorted(wishes, key=lambda wish: (wish.stage, wish.instance)):
+            way = _common_way([ways[source] for source in wish.sources])
+            step = way[_place_on(len(way), wish.stage, stages)]
+            room = self._choose(step, wish, taken, at_the_data=wish.stage == 0 and len(wish.sources) == 1)
+            taken.add(room, wish.operators)
+            spots[wish.instance] = Spot(room.peer, step.node.peer)
+        return spots
+
+    def _choose(self, step: Step, wish: Wish, taken: "_Taken", *, at_the_data: bool) -> Room:
+        rooms = [step.node, *step.around]
+        if at_the_data and taken.load(step.node) + wish.operators <= step.node.capacity:
+            return step.node
+        idle = [room for room in rooms if taken.load(room) + wish.operators <= min(self.easy, room.capacity)]
+        if idle:
+            return min(idle, key=lambda room: (room.rtt_us, room.peer.id))
+        # Nobody is idle: the least loaded for its size, the way that is shortest among equals.
+        return min(rooms, key=lambda room: (taken.load(room) / max(1, room.capacity), room.rtt_us, room.peer.id))
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What this very placement has given to each node."""
+
+    operators: dict[NodeId, int] = field(default_factory=dict)
+
+    def load(self, room: Room) -> int:
+        return room.load + self.operators.get(room.peer.id, 0)
+
+    def add(self, room: Room, operators: int) -> None:
+        self.operators[room.peer.id] = self.operators.get(room.peer.id, 0) + operators
+
+
+def _common_way(ways: Sequence[Sequence[Step]]) -> Sequence[Step]:
+    """Return the part of the ways that all have in common: from where the last of them joins up to the root."""
+    shared = 0
+    shortest = min(len(way) for way in ways)
+    while shared < shortest and len({way[-1 - shared].node.peer.id for way in ways}) == 1:
+        shared += 1
+    assert shared > 0, "ways that do not end in one root"
+    return ways[0][len(ways[0]) - shared :]
+
+
+def _place_on(length: int, stage: int, stages: int) -> int:
+    """Return how far up a way of so many nodes a stage stands: the first at its beginning, the last at its end."""
+    return 0 if stages == 0 else min(length - 1, round(stage * (length - 1) / stages))
+
+
+def loads_of(spots: Mapping[int, Spot], wishes: Sequence[Wish]) -> dict[NodeId, int]:
+    """Return how many operators each node gets."""
+    loads: dict[NodeId, int] = {}
+    for wish in wishes:
+        peer = spots[wish.instance].peer.id
+        loads[peer] = loads.get(peer, 0) + wish.operators
+    return loads

@@ -1,0 +1,205 @@
+"""Whole nodes in one process: apps are submitted, nodes come and go, and it is known what should run where."""
+
+from collections.abc import Iterable
+from random import Random
+
+import msgspec
+
+from headwater.model.peers import NodeId, Peer, key_of
+from headwater.model.time import Instant
+from headwater.node.deployment import AppPhase
+from headwater.node.events import (
+    AppEndWanted,
+    AppSubmitted,
+    LeaveWanted,
+    MessageReceived,
+    NodeConfig,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTicked,
+    NoteActive,
+    NoteAppEnded,
+    NoteAppRuns,
+    NoteStewardFound,
+    SendMessage,
+)
+from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Entry
+from headwater.node.node import Node
+from headwater.sim.network import Links
+from headwater.sim.rings import owner_among, ring_faults
+from headwater.sim.world import World
+
+
+class NodeWorld(World[Node]):
+    """Nodes with all their machines."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        zones: int = 3,
+        links: Links | None = None,
+        config: NodeConfig | None = None,
+        check_each: bool = False,
+        on_wire: bool = False,
+    ) -> None:
+        """Begin without nodes; `on_wire` encodes and decodes every message."""
+        super().__init__(seed, zones=zones, links=links, check_each=check_each)
+        self.config = config or NodeConfig()
+        self.submitted: dict[str, tuple[str, Instant]] = {}  # where an app was submitted, and when
+        self.specs: dict[str, AppSpec] = {}
+        self.runs_since: dict[str, Instant] = {}
+        self.ended: set[str] = set()
+        self.end_wanted: set[str] = set()
+        self.steward_hops: list[int] = []
+        self.active_at: dict[str, Instant] = {}
+        self._on_wire = on_wire
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """The nodes, by address."""
+        return self.machines
+
+    def add(self, contacts: Iterable[str] = (), *, zone: str | None = None) -> str:
+        """Start a node, and return its address."""
+        peer = self.born(zone)
+        self.start(peer, NodeStarted(tuple(contacts)))
+        return peer.address
+
+    def leave(self, address: str) -> None:
+        """Let a node leave in good order."""
+        self.tell(address, LeaveWanted())
+        self.crash(address)
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: AppSpec, address: str) -> None:
+        """Let a user submit an app to a node."""
+        self.specs[spec.name] = spec
+        self.submitted[spec.name] = (address, self.timeline.now)
+        self.tell(address, AppSubmitted(spec))
+
+    def end(self, app: str) -> None:
+        """Let the user end an app."""
+        self.end_wanted.add(app)
+        self.tell(self.submitted[app][0], AppEndWanted(app))
+
+    def random_app(self, name: str, *, operators: int, sources: int) -> AppSpec:
+        """Make an app of so many operators, one chain each, with sources on random nodes."""
+        peers = [node.own for node in self.nodes.values() if node.is_active]
+        chosen = tuple(self.rng.sample(peers, min(sources, len(peers))))
+        return AppSpec(name, key_of(name), chosen, random_chains(self.rng, operators, len(chosen)))
+
+    # --- driving ------------------------------------------------------------------------------------------------------
+
+    def _made(self, peer: Peer, rng: Random) -> Node:
+        return Node(peer, self.config, rng)
+
+    def _received(self, message: AnyNodeMessage) -> NodeEvent:
+        return MessageReceived(message)
+
+    def _ticked(self) -> NodeEvent:
+        return NodeTicked()
+
+    def _do(self, address: str, effect: NodeEffect) -> None:
+        match effect:
+            case SendMessage(to, message):
+                self.transmit(address, to, self._as_sent(message))
+            case NoteActive():
+                self.active_at[address] = self.timeline.now
+            case NoteAppRuns(app):
+                self.runs_since.setdefault(app, self.timeline.now)
+            case NoteAppEnded(app):
+                self.ended.add(app)
+            case NoteStewardFound(_, _, hops):
+                self.steward_hops.append(hops)
+
+    def _as_sent(self, message: AnyNodeMessage) -> AnyNodeMessage:
+        if not self._on_wire:
+            return message
+        decoded: AnyNodeMessage = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=AnyNodeMessage)
+        return decoded
+
+    # --- the truth ----------------------------------------------------------------------------------------------------
+
+    def faults(self) -> list[str]:
+        """Return what is not yet as it should be: ring, trees and apps."""
+        rings = {address: node.ring for address, node in self.nodes.items()}
+        found = ring_faults(rings, self.config.overlay.leaf_side)
+        for app in self.specs:
+            found += self._app_faults(app)
+        return found
+
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults()
+
+    def _app_faults(self, app: str) -> list[str]:
+        spec = self.specs[app]
+        entries = [
+            (address, node.register.entries[app])
+            for address, node in self.nodes.items()
+            if app in node.register.entries
+        ]
+        hosts = self._hosts(app)
+        if app in self.end_wanted:
+            return [f"{app} should have ended, and {number} runs on {where}" for number, where in hosts.items()]
+        if self.submitted[app][0] not in self.nodes and app not in self.runs_since:
+            return []  # its owner was lost before anybody knew of it
+        if len(entries) != 1:
+            return [f"{app} has {len(entries)} stewards"]
+        steward, entry = entries[0]
+        if entry.phase != AppPhase.RUNNING:
+            return [f"{app} is {entry.phase} at {steward}"]
+        return [*self._misplaced(app, entry, hosts), *self._tree_faults(spec)]
+
+    def _hosts(self, app: str) -> dict[int, list[str]]:
+        hosts: dict[int, list[str]] = {}
+        for address, node in self.nodes.items():
+            for name, number in node.hosting.hosted:
+                if name == app:
+                    hosts.setdefault(number, []).append(address)
+        return hosts
+
+    def _misplaced(self, app: str, entry: Entry, hosts: dict[int, list[str]]) -> list[str]:
+        placed = {one.instance: [one.host.address] for one in entry.placed}
+        return [
+            f"{app}: instance {number} should run on {placed.get(number)} and runs on {hosts.get(number)}"
+            for number in range(len(entry.spec.chains))
+            if placed.get(number) != hosts.get(number)
+        ]
+
+    def _tree_faults(self, spec: AppSpec) -> list[str]:
+        root = owner_among((node.own for node in self.nodes.values()), spec.key).address
+        return [
+            f"{spec.name}: {problem}"
+            for source in spec.sources
+            if source.address in self.nodes and (problem := self._way_fault(source.address, spec.key, root))
+        ]
+
+    def _way_fault(self, address: str, key: NodeId, root: str) -> str | None:
+        """Follow the parents from a source to the root."""
+        for _ in range(len(self.nodes) + 1):
+            node = self.nodes.get(address)
+            tree = None if node is None else node.trees.status().get(key)
+            if tree is None:
+                return f"{address} is not in the tree"
+            if tree.parent is None:
+                return (
+                    None if address == root and tree.is_rooted else f"{address} thinks it is the root, which is {root}"
+                )
+            address = tree.parent.address
+        return "a loop of parents"
+
+
+def random_chains(rng: Random, operators: int, sources: int) -> tuple[ChainSpec, ...]:
+    """Make the chains of a random flow: some of single sources first, then such as all sources feed."""
+    chains: list[ChainSpec] = []
+    for number in range(operators):
+        if number < sources:
+            chains.append(ChainSpec(f"first{number}", 1, 0, (number,)))
+        else:
+            stage = 1 + (number - sources) * 3 // max(1, operators - sources)
+            chains.append(ChainSpec(f"chain{number}", 1, stage, tuple(range(sources))))
+    return tuple(chains)
