@@ -30,7 +30,7 @@ def draw_latencies(panels: Mapping[str, Mapping[str, Percentiles]], machine: Mac
         axis.set_ylim(0, 101)
         axis.grid(visible=True, which="both", alpha=0.25)
         axis.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, -0.42))
-    return _save(figure, machine, path)
+    return save(figure, machine, path)
 
 
 def _distribution(axis: Axes, label: str, percentiles: Percentiles, color: str, number: int) -> None:
@@ -56,7 +56,7 @@ def draw_bars(
     if goal is not None:
         axis.axvline(goal, color="black", linestyle="--", linewidth=1, label=f"goal: {_figure(goal)}")
         axis.legend(fontsize=8, loc="lower right")
-    return _save(figure, machine, path)
+    return save(figure, machine, path)
 
 
 def draw_breakdown(title: str, parts: Mapping[str, Mapping[str, float]], machine: Machine, path: Path) -> Path:
@@ -72,7 +72,7 @@ def draw_breakdown(title: str, parts: Mapping[str, Mapping[str, float]], machine
     axis.set(title=title, xlabel="milliseconds per row, mean")
     axis.invert_yaxis()
     axis.legend(fontsize=8)
-    return _save(figure, machine, path)
+    return save(figure, machine, path)
 
 
 def _figure(value: float) -> str:
@@ -80,7 +80,8 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _save(figure: Figure, machine: Machine, path: Path) -> Path:
+def save(figure: Figure, machine: Machine, path: Path) -> Path:
+    """Save a figure with what it was measured on below it."""
     figure.supxlabel(f"Measured on {machine}.", y=-0.02, va="top", fontsize=7, color="#555555")
     figure.savefig(path, dpi=130, bbox_inches="tight")  # the caption lies below everything else
     return path

@@ -47,11 +47,16 @@ def cpu_s(pid: int) -> float:
 
 def tree_cpu_s(root: int) -> float:
     """Return the CPU time of a process and of all its living descendants."""
+    return sum(map(cpu_s, family(root)))
+
+
+def family(root: int) -> set[int]:
+    """Return a process and all its living descendants."""
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
     members = {root}
     while found := {pid for pid, parent in parents.items() if parent in members} - members:
         members |= found
-    return sum(map(cpu_s, members))
+    return members
 
 
 def _pids() -> list[int]:

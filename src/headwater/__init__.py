@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as _compute
 
-from headwater.connectors import read, to
+from headwater.connectors import read, senml, to
 from headwater.connectors.app import App, Wire
+from headwater.connectors.cities import CityRows
 from headwater.connectors.models import model_file
 from headwater.connectors.tables import table
 from headwater.dataflow import functions
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "CityRows",
     "ConnectorError",
     "Flow",
     "FlowError",
@@ -49,6 +51,7 @@ __all__ = [
     "model_file",
     "read",
     "run",
+    "senml",
     "source",
     "table",
     "to",

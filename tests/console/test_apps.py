@@ -98,3 +98,19 @@ def test_real_data_named_by_the_environment_is_for_those_that_have_some(
 ) -> None:
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
     assert headwater("run", "storm.exclamation", "--no-spark", "--rows", 5, "--json").exit_code == 0
+
+
+def test_an_application_is_told_where_the_real_data_is_also_if_its_rows_come_from_elsewhere(
+    headwater: Command, write: Write, tmp_path: Path
+) -> None:
+    """Such as RIoTBench's, whose metadata lies beside the messages."""
+    own = write(
+        "upper.py",
+        COPIED.replace("    def made", "    def with_data(self, data):\n        return Upper(times=3)\n\n    def made"),
+    )
+    words = write("words.txt", "a\n")
+    ended = headwater(
+        "run", own, "--no-spark", "--source", words, "--data", tmp_path, "--sink", tmp_path / "out.txt", "--json"
+    )
+    assert ended.exit_code == 0, ended.output
+    assert (tmp_path / "out-loud.txt").read_text(encoding="utf-8").split() == ["AAA"]

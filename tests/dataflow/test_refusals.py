@@ -206,6 +206,7 @@ def test_a_flow_made_by_a_runaway_loop_is_refused() -> None:
         (lambda rows: rows.dedup("k", within="5 s"), "dedup needs event_time and within together"),
         (lambda rows: rows.key_by("k").window(F.window("t", "1 s")).agg(), "agg needs aggregates"),
         (lambda rows: rows.sql(" "), "sql needs a query"),
+        (lambda rows: rows.model(b"onnx", ["k"], decode=len), "decode= is for the models that updates bring"),
         (lambda rows: rows.map(len).late, "map has no port 'late'"),
     ],
 )

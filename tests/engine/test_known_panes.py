@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,7 +15,11 @@ from hypothesis import strategies as st
 from headwater import functions as F
 from headwater.dataflow.stream import flow, source
 from headwater.engine.turn import Assignment, TurnRunner
+from headwater.model.entries import ALL_GROUPS, Suffixes, space_prefix
+from headwater.operators.cell_names import ranks_of, suffix_of
+from headwater.operators.known_panes import KnownPanes
 from headwater.operators.state import Keepsake
+from headwater.operators.window_contents import PANES
 from tests.dataflow.specs import Closed, Wall
 from tests.engine.memory_store import MemorySnapshot, MemoryStore, MemoryTransaction
 from tests.engine.small_node import ALL, SmallNode
@@ -96,6 +101,21 @@ def test_workers_that_know_panes_by_heart_do_as_those_that_read_them(
         turn(plain, TurnRunner(plain.store, plain.term, plain.runner.chains, lambda: 0), fails=False)
         assert node.write_out("out") == plain.write_out("out")
         assert node.state_of("sums") == plain.state_of("sums")
+
+
+def test_keys_that_come_and_go_for_ever_keep_their_order() -> None:
+    """Every pane has keys of its own, so all that were numbered are gone again and again, amid panes that stay."""
+    panes, keys, kept = 40, 200, 5
+    known = KnownPanes(ALL_GROUPS)
+    suffixes = Suffixes()
+    for pane in range(panes):
+        names = [space_prefix(PANES, pane) + suffix for suffix in suffixes.of([pane * keys + n for n in range(keys)])]
+        known.put([(pane, 0, keys)], names, [b""] * keys)
+        found = known.before(pane + 1)
+        assert (
+            np.argsort(found.ranks).tolist() == np.argsort(ranks_of([suffix_of(name) for name in found.names])).tolist()
+        )
+        known.drop(pane + 1 - kept)
 
 
 def test_a_keepsake_outlives_a_turn_only_if_the_turn_is_committed() -> None:

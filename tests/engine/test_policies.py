@@ -8,14 +8,16 @@ import pytest
 from headwater.engine.policies import (
     PATIENCE_US,
     PATIENT_SHARE,
+    PROFILE_CHOICES,
+    ByPriority,
     Consumption,
     LongestQueue,
-    MinLatency,
-    MinMemory,
     Policy,
     PolicyName,
     RandomQueue,
     RoundRobin,
+    min_latency,
+    min_memory,
     policy_named,
     steepest_descent,
 )
@@ -110,7 +112,7 @@ def test_random_reaches_every_queue_and_repeats_with_its_seed() -> None:
 def test_min_latency_runs_later_stages_first() -> None:
     """Old rows in the middle of a flow before new ones, whatever the length."""
     queues = (queue(0, stage=1, waiting=99), queue(1, stage=3), queue(2, stage=2))
-    assert order(MinLatency(), *queues) == [1, 2, 0]
+    assert order(ByPriority(min_latency), *queues) == [1, 2, 0]
 
 
 def test_min_latency_breaks_a_tie_by_the_cheaper_way_to_the_sink() -> None:
@@ -121,7 +123,7 @@ def test_min_latency_breaks_a_tie_by_the_cheaper_way_to_the_sink() -> None:
         queue(2, stage=2, cost_us=50, waiting=0),
         queue(3, stage=2, cost_us=1, waiting=0),
     )
-    assert order(MinLatency(), *queues) == [0, 1]
+    assert order(ByPriority(min_latency), *queues) == [0, 1]
 
 
 def test_min_latency_weighs_the_way_by_how_many_rows_get_that_far() -> None:
@@ -132,7 +134,7 @@ def test_min_latency_weighs_the_way_by_how_many_rows_get_that_far() -> None:
         queue(2, stage=2, cost_us=50, waiting=0),
         queue(3, stage=2, cost_us=5, waiting=0),
     )
-    assert order(MinLatency(), *queues) == [0, 1]
+    assert order(ByPriority(min_latency), *queues) == [0, 1]
 
 
 def test_min_memory_prefers_what_frees_most_in_the_shortest_time() -> None:
@@ -144,7 +146,20 @@ def test_min_memory_prefers_what_frees_most_in_the_shortest_time() -> None:
         queue(2, cost_us=100, yields=0.1, below=(9,)),
         behind,
     )
-    assert order(MinMemory(), *queues) == [1, 2, 0]
+    assert order(ByPriority(min_memory), *queues) == [1, 2, 0]
+
+
+def test_a_priority_follows_what_is_measured_within_some_choices() -> None:
+    """Working it out for every choice would take longer than the choice; an operator that is new has one at once."""
+    policy = ByPriority(min_memory)
+    first, second, late = queue(0, cost_us=10), queue(1, cost_us=20), queue(2, cost_us=1)
+    assert order(policy, first, second) == [0, 1]
+    first.cost = TurnCost()
+    first.cost.learn(1, 1_000.0)
+    assert [order(policy, first, second, late) for _ in range(PROFILE_CHOICES - 1)] == [[2, 0, 1]] * (
+        PROFILE_CHOICES - 1
+    )
+    assert order(policy, first, second, late) == [2, 1, 0]
 
 
 def test_the_slope_of_chain_is_that_of_the_lowest_point_ahead() -> None:

@@ -315,6 +315,23 @@ def test_a_worker_of_the_baseline_takes_over_from_one_that_died() -> None:
     assert world.running[successor][0].instance == first
 
 
+def test_workers_of_the_baseline_move_on_when_their_flow_is_gone() -> None:
+    """Each gets a queue of the next flow, and none the queue of another."""
+    world, (first, second, _) = world_with(Stored(), Stored(), workers=2, policy=PolicyName.ONE_WORKER_PER_OPERATOR)
+    world.put(first, 1)
+    world.put(second, 1)
+    world.settle()
+    world.remove_app(first.app)
+    world.turns.clear()
+    heirs = world.add_app(AppId(2), [Stored(), Stored()])[:2]
+    for one in (*heirs, *heirs):
+        world.put(one, 1)
+        world.settle()
+    taken_by = {(turn.assignments[0].instance, turn.worker) for turn in world.turns}
+    assert {one for one, _ in taken_by} == set(heirs)
+    assert len(taken_by) == len({worker for _, worker in taken_by}) == 2
+
+
 def test_figures_for_people_add_up() -> None:
     """Workers, idle ones, spares, ready queues, turns."""
     world, (first, *_) = world_with(Stored(), workers=2)

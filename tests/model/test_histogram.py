@@ -53,6 +53,21 @@ def test_merged_histograms_are_the_histogram_of_all(one: list[int], other: list[
     assert [merged.percentile(share) for share in SHARES] == [together.percentile(share) for share in SHARES]
 
 
+@given(before=st.lists(st.integers(1, 10**6), max_size=50), after=st.lists(st.integers(1, 10**6), max_size=50))
+def test_what_was_counted_since_a_copy_is_the_histogram_of_that(before: list[int], after: list[int]) -> None:
+    """So a warm-up can be left out."""
+    counted, copy, later = histogram_of(before + after), histogram_of(before), histogram_of(after)
+    assert counted.since(copy).total == len(after)
+    assert [counted.since(copy).percentile(share) for share in SHARES] == [later.percentile(share) for share in SHARES]
+
+
+@given(durations=st.lists(st.integers(1, 10**10), min_size=1, max_size=100))
+def test_the_mean_is_that_of_the_data_to_within_two_per_cent(durations: list[int]) -> None:
+    """Whatever the data; of nothing there is none."""
+    assert histogram_of(durations).mean() == pytest.approx(sum(durations) / len(durations), rel=0.02)
+    assert Histogram().mean() is None
+
+
 def test_a_duration_can_be_counted_many_times_at_once() -> None:
     """A stamp stands for so many rows."""
     counted = Histogram()

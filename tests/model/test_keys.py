@@ -200,6 +200,12 @@ def test_keys_of_many_columns_with_many_values_are_not_mixed_up() -> None:
     assert found.codes.tolist() == [*range(3_000), *range(3_000)]
 
 
+def test_rows_without_key_columns_have_one_key() -> None:
+    """Windows over all rows together are such."""
+    found = keyed_rows(pa.record_batch({"a": [5, 6, 5]}), [])
+    assert (found.keys, found.codes.tolist()) == ([()], [0, 0, 0])
+
+
 def test_a_slice_has_the_keys_of_its_rows_only() -> None:
     """Also of a dictionary column, whose dictionary knows more."""
     batch = pa.record_batch({"k": pa.array(["a", "b", "c", "b"]).dictionary_encode()})

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -536,7 +536,7 @@ def test_a_worker_that_did_not_see_the_update_uses_it_all_the_same() -> None:
     [
         ({"model": b"half of an ONNX file"}, "not a model in ONNX"),
         ({"model": pickle.dumps(Weighted(9, 9))}, "not a model in ONNX"),
-        ({"model": "text"}, "holds ONNX as bytes in column 'model'; this one has a string there"),
+        ({"model": "text"}, "holds its bytes in column 'model'; this one has a string there"),
         ({"bytes": b""}, "this one lacks it"),
     ],
 )
@@ -546,6 +546,22 @@ def test_an_update_that_is_not_onnx_is_refused_and_changes_nothing(update: Row, 
     with pytest.raises(WrongResult, match=sentence):
         bench.rows([update], source=1)
     assert answer_of(bench) == (2.0, "v0")
+
+
+def weighted(content: bytes) -> Weighted:
+    """Make a model of two numbers."""
+    return Weighted(*map(float, content.split(b",")))
+
+
+def test_an_update_may_bring_whatever_the_author_can_make_a_model_of() -> None:
+    """His function opens it, also after a restart; what it refuses is refused, and changes nothing."""
+    operator = replace(updated(), decode=weighted)
+    bench = TimedBench(operator)
+    bench.rows([{"model": b"2,3", "version": "v1"}], source=1)
+    assert answer_of(bench) == answer_of(TimedBench(operator, bench.kept)) == (5.0, "v1")
+    with pytest.raises(ValueError, match="could not convert"):
+        bench.rows([{"model": b"two,three"}], source=1)
+    assert answer_of(bench) == (5.0, "v1")
 
 
 def test_the_last_of_several_updates_counts_and_a_broken_one_among_them_is_refused() -> None:

@@ -147,6 +147,20 @@ def test_arrays_are_kept_just_as_a_value_each(kept: np.ndarray) -> None:
     assert state_of(by_value.turn(), *keys).arrays(kept.shape[1:], kept.dtype).tobytes() == kept.tobytes()
 
 
+@pytest.mark.parametrize("keys", [("a",), ("a", "b")])
+def test_arrays_can_be_written_to(keys: tuple[str, ...]) -> None:
+    """Also that of a single key, which lies in one piece as it is read."""
+    turns = Turns()
+    below = turns.turn()
+    state = state_of(below, *keys)
+    state.put_arrays(np.zeros((len(keys), 2)))
+    state.keep()
+    turns.commit(below)
+    arrays = state_of(turns.turn(), *keys).arrays(2)
+    arrays[:, 0] += 1
+    assert arrays.tolist() == [[1.0, 0.0]] * len(keys)
+
+
 def test_a_value_put_after_arrays_counts() -> None:
     turns = Turns()
     below = turns.turn()

@@ -10,7 +10,9 @@ import pytest
 from headwater.engine.events import HireSpare
 from headwater.engine.policies import PATIENCE_US, PATIENT_SHARE, Consumption, PolicyName
 from headwater.engine.scheduler import STALLED_US, SchedulerConfig
+from headwater.model.errors import ConfigError
 from headwater.model.ids import AppId, InstanceId
+from headwater.runtime.config import NodeConfig
 from tests.engine.flows import numbered, relay
 from tests.engine.pool_world import PoolWorld, Stored
 from tests.engine.small_node import SmallNode
@@ -330,3 +332,13 @@ def test_departure_a_spare_is_hired_when_all_workers_are_held_up() -> None:
     world = pool(5, 5)
     assert any(isinstance(effect, HireSpare) for effect in world.tick(STALLED_US + 1))
     assert world.scheduler.workers_wanted() == 1
+
+
+def test_without_spares_the_pool_stays_as_it_is() -> None:
+    """Section 4.2: so that a policy can be seen by itself."""
+    world = PoolWorld(NodeConfig(workers=1, spares_max=0).scheduler())
+    world.add_app(APP, [Stored(put=5), Stored(put=5)])
+    world.join()
+    assert not any(isinstance(effect, HireSpare) for effect in world.tick(STALLED_US + 1))
+    with pytest.raises(ConfigError, match="-1 spare workers"):
+        NodeConfig(spares_max=-1)

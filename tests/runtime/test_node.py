@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -218,6 +219,17 @@ def test_code_that_cannot_travel_is_refused_before_anything_runs(thread_node: No
     flow = hw.flow("locked", hw.read.generator(made_rows, rows=1).map(guarded).sink(hw.to.memory()))
     with pytest.raises(FlowError, match="cannot be sent to workers"):
         thread_node.deploy(flow)
+
+
+def test_code_travels_also_from_a_module_that_is_known_under_two_names(
+    thread_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the main module is in a process that multiprocessing has started."""
+    monkeypatch.setitem(sys.modules, "another_name", sys.modules[made_rows.__module__])
+    sink = hw.to.memory()
+    app = thread_node.deploy(running_sums("twice", 100, sink))
+    assert thread_node.wait(app, PATIENCE_S)
+    assert by_sensor(sink.rows()) == expected_sums(100)
 
 
 def test_a_flow_already_running_is_not_started_twice(thread_node: Node) -> None:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
@@ -42,6 +42,10 @@ class App(ABC):
     def real(self, data: Path, *, rate: float | None, loop: bool) -> Stream:
         """Read the real input from a directory laid out as docs/data.md says."""
         raise ConfigError(f"{self.name} has no real data to read; leave --data away, and rows are made")
+
+    def with_data(self, data: Path) -> Self:
+        """Return the application as it is for that real input: some need more of `data` than its rows."""
+        return self
 
     @abstractmethod
     def build(self, rows: Stream) -> Stream | Mapping[str, Stream]:

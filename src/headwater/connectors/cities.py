@@ -8,7 +8,7 @@ again, alone or among a million. Levels and spreads per city are those of the RI
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,8 @@ CITIES: Final[Sequence[City]] = (
 @dataclass(frozen=True)
 class CityRows:
     """Makes the rows from `first` on: sensor after sensor, minute after minute."""
+
+    schema: ClassVar[pa.Schema] = CITY_SCHEMA
 
     sensors: int = 500
     seed: int = 7

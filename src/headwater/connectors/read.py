@@ -1,16 +1,23 @@
-"""Where a stream begins: files, generated rows, Python iterables.
+"""Where a stream begins: files, generated rows, Python iterables, an MQTT broker.
 
-Every function returns a `Stream` and touches nothing; files are opened when the app runs. Rows come as fast as the flow
-takes them, or at `rate` rows a second, or by the times in `time_column`, replayed `speed` times as fast.
+Every function returns a `Stream` and touches nothing; files and connections are opened when the app runs. Rows come as
+fast as the flow takes them, or at `rate` rows a second, or by the times in `time_column`, replayed `speed` times as
+fast.
 """
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.connectors.cities import CITY_SCHEMA, CityRows
+from headwater.connectors.mqtt_address import parsed_url
+from headwater.connectors.mqtt_client import NEVER_EXPIRES, Version, whole_seconds
+from headwater.connectors.mqtt_messages import MessageFormat
+from headwater.connectors.mqtt_source import INFLIGHT, PAYLOAD_BYTES_MAX, BadMessages, MqttSource
+from headwater.connectors.mqtt_topics import checked_filter, shared_filter
 from headwater.connectors.pacing import Pace
 from headwater.connectors.sources import (
     GENERATED_ROWS,
@@ -23,6 +30,7 @@ from headwater.connectors.sources import (
     TextSource,
 )
 from headwater.dataflow.stream import Stream, source
+from headwater.model.errors import FlowError
 
 Path = str | os.PathLike[str]
 
@@ -175,5 +183,68 @@ def cities(
         rows=rows,
         schema=CITY_SCHEMA,
         kind="cities",
+    )
+    return source(spec, name=name)
+
+
+def mqtt(
+    url: str,
+    topics: str | Sequence[str] | None = None,
+    *,
+    format: MessageFormat = "json",  # noqa: A002 - the word that users know
+    schema: pa.Schema | None = None,
+    qos: int = 1,
+    version: Version = "5",
+    client_id: str | None = None,
+    shared: str | None = None,
+    session_expiry: str | timedelta | None = "7 days",
+    username: str | None = None,
+    password: str | None = None,
+    password_file: Path | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    keepalive: str | timedelta = "30 seconds",
+    inflight: int = INFLIGHT,
+    bad_messages: BadMessages = "stop",
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    topic_column: str | None = None,
+    retained_column: str | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Read messages from a broker: `mqtt://[user[:password]@]host[:port]/topic`, or `mqtts://` with TLS.
+
+    A message is acknowledged when its rows are committed. `shared` names a group of readers that divide the messages
+    among them. While the app is away, the broker keeps its messages for `session_expiry`; None is for ever. All about
+    it is in docs/mqtt.md.
+    """
+    address, topic = parsed_url(
+        url,
+        username=username,
+        password=password,
+        password_file=password_file,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+    )
+    given = [topics] if isinstance(topics, str) else list(topics or ())
+    wanted = [*([topic] if topic else []), *given]
+    if not wanted:
+        raise FlowError(f"no topic to read from {address}; write {address}/city/dust, or pass topics=")
+    spec = MqttSource(
+        address=address,
+        topics=tuple(checked_filter(one) if shared is None else shared_filter(shared, one) for one in wanted),
+        format=format,
+        declared=schema,
+        qos=qos,
+        version=version,
+        client_id=client_id,
+        session_expiry_s=NEVER_EXPIRES if session_expiry is None else whole_seconds(session_expiry, "session_expiry"),
+        keepalive_s=whole_seconds(keepalive, "keepalive"),
+        inflight=inflight,
+        bad_messages=bad_messages,
+        payload_bytes_max=payload_bytes_max,
+        topic_column=topic_column,
+        retained_column=retained_column,
     )
     return source(spec, name=name)

@@ -1,18 +1,26 @@
-"""Where a stream ends: files, the console, memory, a function.
+"""Where a stream ends: files, the console, memory, a function, an MQTT broker.
 
-Every function returns a sink for `stream.sink(...)` and touches nothing; files are opened when the app runs. `mode`
-says what a new app does with a file that is there already; an app that goes on after a restart goes on with its own.
+Every function returns a sink for `stream.sink(...)` and touches nothing; files and connections are opened when the app
+runs. `mode` says what a new app does with a file that is there already; an app that goes on after a restart goes on
+with its own.
 """
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TextIO
 
 import pyarrow as pa
 
 from headwater.connectors.linesink import CsvSink, JsonSink, Mode, TextSink
 from headwater.connectors.local import CallSink, ConsoleSink, MemorySink, NothingSink
+from headwater.connectors.mqtt_address import parsed_url
+from headwater.connectors.mqtt_client import Version, Will, whole_seconds
+from headwater.connectors.mqtt_messages import MessageFormat
+from headwater.connectors.mqtt_sink import INFLIGHT, MqttSink
+from headwater.connectors.mqtt_topics import TopicTemplate, checked_name
 from headwater.connectors.tablesink import ROWS_PER_FILE, ParquetSink
+from headwater.model.errors import FlowError
 
 Path = str | os.PathLike[str]
 
@@ -57,3 +65,63 @@ def nothing() -> NothingSink:
 def call(function: Callable[[pa.RecordBatch], object]) -> CallSink:
     """Call `function(batch)` in the node's process; after a crash it may see rows again."""
     return CallSink(function=function)
+
+
+def mqtt(
+    url: str,
+    topic: str | None = None,
+    *,
+    format: MessageFormat = "json",  # noqa: A002 - the word that users know
+    column: str | None = None,
+    qos: int = 1,
+    retain: bool = False,
+    will: Will | None = None,
+    version: Version = "5",
+    client_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    password_file: Path | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    keepalive: str | timedelta = "30 seconds",
+    inflight: int = INFLIGHT,
+) -> MqttSink:
+    """Send rows to a broker, a message each: `mqtt://[user[:password]@]host[:port]/topic`, or `mqtts://` with TLS.
+
+    A topic may hold columns, as `city/{source}` does. Texts and bytes are those of `column`. A write ends when the
+    broker has answered for every row. `will` is what the broker sends if this sink vanishes. All about it is in
+    docs/mqtt.md.
+    """
+    address, in_url = parsed_url(
+        url,
+        username=username,
+        password=password,
+        password_file=password_file,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+    )
+    if bool(in_url) == (topic is not None):
+        raise FlowError(f"give one topic to send to, behind {address}/ or as topic=")
+    return MqttSink(
+        address=address,
+        topic=TopicTemplate(in_url if topic is None else topic),
+        format=format,
+        column=column,
+        qos=qos,
+        retain=retain,
+        will=will,
+        version=version,
+        client_id=client_id,
+        keepalive_s=whole_seconds(keepalive, "keepalive"),
+        inflight=inflight,
+    )
+
+
+def will(topic: str, payload: str | bytes, *, qos: int = 1, retain: bool = True) -> Will:
+    """Say what the broker sends for a sink that vanishes without saying goodbye: `to.mqtt(..., will=to.will(...))`."""
+    if qos not in (0, 1, 2):
+        raise FlowError(f"qos={qos!r} is not a quality of service; give 0, 1 or 2")
+    data = payload.encode() if isinstance(payload, str) else payload
+    return Will(topic=checked_name(topic), payload=data, qos=qos, retain=retain)

@@ -44,7 +44,10 @@ class Ends:
 
     def flow(self, app: App) -> Flow:
         """Build the application between these ends."""
-        return app.flow(self._begin(app), self._end)
+        data = self._data(app)
+        if data is not None:
+            app = app.with_data(data)
+        return app.flow(self._begin(app, data), self._end)
 
     def refuse_any(self, what: str) -> None:
         """Refuse whatever was said: a flow has its own ends."""
@@ -53,11 +56,10 @@ class Ends:
         if said:
             raise ConfigError(f"--{said[0]} is for applications (`headwater apps`); {what} says this itself")
 
-    def _begin(self, app: App) -> Stream:
+    def _begin(self, app: App, data: Path | None) -> Stream:
         if self.source is not None:
             self._refuse_with_source()
             return _stream_from(self.source, app, {"rate": self.rate})
-        data = self._data(app)
         if data is not None and self.rows is not None:
             raise ConfigError(f"--rows {self.rows} is for made rows, and {data} has as many as it has: leave one away")
         if data is None and self.loop:
@@ -66,7 +68,7 @@ class Ends:
 
     def _data(self, app: App) -> Path | None:
         """Return where the real data is; one that is only in the environment is for the applications that have some."""
-        if self.data is not None:
+        if self.data is not None or self.source is not None:
             return self.data
         place = os.environ.get("HEADWATER_DATA")
         return Path(place) if place and type(app).real is not App.real else None

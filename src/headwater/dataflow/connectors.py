@@ -53,6 +53,19 @@ class SourceReader(Protocol):
 
 
 @runtime_checkable
+class Acknowledging(Protocol):
+    """A reader whose sender keeps rows until it hears that they are safe, such as a message broker.
+
+    Rows without any, that only bring a new position, are committed and told of as well: so a reader can have something
+    remembered before it says anything to its sender.
+    """
+
+    def stored(self, position: Position) -> None:
+        """Rows up to this position are committed, and no commit before it is open. Called by the thread that polls."""
+        ...
+
+
+@runtime_checkable
 class SourceSpec(Protocol):
     """A source as the flow declares it."""
 
@@ -98,6 +111,15 @@ class SinkWriter(Protocol):
 
     def close(self) -> None:
         """Finish what is open."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A writer whose `write` may wait for as long as it takes, and can be told to give up."""
+
+    def interrupt(self) -> None:
+        """Let a write raise rather than wait for somebody who is not there. Called by another thread."""
         ...
 
 

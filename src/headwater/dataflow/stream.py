@@ -5,7 +5,7 @@ everything that leads to the sinks into a `Flow`: a name and a tuple of declarat
 Nothing runs, opens or connects while a flow is being built.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, Unpack, get_args
@@ -340,6 +340,7 @@ class Stream:
         output: str = "prediction",
         proba: bool = False,
         updates: "Stream | None" = None,
+        decode: Callable[[bytes], Any] | None = None,
         version_column: str | None = None,
         output_type: pa.DataType | None = None,
         on_error: OnErrorName = "stop",
@@ -347,20 +348,23 @@ class Stream:
     ) -> "Stream":
         """Add what a model predicts to every row: of scikit-learn, of river, ONNX as bytes, or `hw.model_file(path)`.
 
-        A model file is looked at again while the flow runs; rows of `updates` replace the model by the ONNX bytes in
-        their column `model`.
+        A model file is looked at again while the flow runs; rows of `updates` replace the model by the bytes in their
+        column `model`: ONNX, or whatever `decode` makes a model of.
         """
-        kind, inputs = (Model, (self,)) if updates is None else (ModelWithUpdates, (self, updates))
-        operator = kind(
-            model=model_spec(model),
-            features=tuple(features),
-            output=output,
-            proba=proba,
-            version_column=version_column,
-            output_type=output_type,
-            on_error=_on_error(on_error),
-        )
-        return Stream(Vertex(operator, inputs, **placing))
+        settings: dict[str, Any] = {
+            "model": model_spec(model),
+            "features": tuple(features),
+            "output": output,
+            "proba": proba,
+            "version_column": version_column,
+            "output_type": output_type,
+            "on_error": _on_error(on_error),
+        }
+        if updates is not None:
+            return Stream(Vertex(ModelWithUpdates(decode=decode, **settings), (self, updates), **placing))
+        if decode is not None:
+            raise FlowError("decode= is for the models that updates bring; give updates= too, or leave it away")
+        return Stream(Vertex(Model(**settings), (self,), **placing))
 
     def transform(
         self,

@@ -19,6 +19,7 @@ from headwater.model.ids import InstanceId
 
 PATIENCE_US: Final = 50_000  # a queue that was ready for longer may go before longer ones ...
 PATIENT_SHARE: Final = 4  # ... in every fourth choice, so that an overloaded neighbour cannot starve it
+PROFILE_CHOICES: Final = 32  # for which a priority that follows from a profile is good: a few milliseconds
 
 
 class PolicyName(StrEnum):
@@ -97,27 +98,43 @@ class RoundRobin:
         return [ready[instance] for instance in chosen]
 
 
-class MinLatency:
+class ByPriority:
+    """The queue whose operator has the highest priority, which follows from what was measured of it.
+
+    EdgeWise's rivals get their priorities once, from profiling (section 3.4). Here they are worked out anew now and
+    then: costs change slowly, and walking the graph at every choice took ten times as long as the longest queue does.
+    """
+
+    def __init__(self, priority: "Priority") -> None:
+        """Begin with nothing worked out."""
+        self._priority = priority
+        self._choices = 0
+        self._known: dict[InstanceId, tuple[float, ...]] = {}
+
+    def choose(
+        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
+    ) -> Sequence[Queue]:
+        """Return the queues of the highest priority."""
+        if self._choices % PROFILE_CHOICES == 0:
+            self._known.clear()
+        self._choices += 1
+        for instance, queue in ready.items():
+            if instance not in self._known:
+                self._known[instance] = self._priority(queue, find)
+        return [ready[instance] for instance in heapq.nlargest(count, ready, key=self._known.__getitem__)]
+
+
+Priority = Callable[[Queue, Callable[[InstanceId], Queue | None]], tuple[float, ...]]
+
+
+def min_latency(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> tuple[float, ...]:
     """Later operators first, old rows before new ones (Carney et al.); ties go to the cheaper path to the sink."""
-
-    def choose(
-        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
-    ) -> Sequence[Queue]:
-        """Return the queues nearest to their sinks."""
-        known: dict[InstanceId, float] = {}
-        return heapq.nsmallest(
-            count, ready.values(), key=lambda queue: (-queue.stage, _cost_to_sink(queue, find, known))
-        )
+    return queue.stage, -_cost_to_sink(queue, find, {})
 
 
-class MinMemory:
+def min_memory(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> tuple[float, ...]:
     """Chain (Babcock et al.): the operators that free the most memory per unit of time."""
-
-    def choose(
-        self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
-    ) -> Sequence[Queue]:
-        """Return the queues with the steepest way down."""
-        return heapq.nlargest(count, ready.values(), key=lambda queue: steepest_descent(queue, find))
+    return (steepest_descent(queue, find),)
 
 
 def _cost_to_sink(queue: Queue, find: Callable[[InstanceId], Queue | None], known: dict[InstanceId, float]) -> float:
@@ -162,9 +179,9 @@ def policy_named(name: PolicyName, rng: Random) -> Policy:
         case PolicyName.ROUND_ROBIN:
             return RoundRobin()
         case PolicyName.MIN_LATENCY:
-            return MinLatency()
+            return ByPriority(min_latency)
         case PolicyName.MIN_MEMORY:
-            return MinMemory()
+            return ByPriority(min_memory)
 
 
 @dataclass(frozen=True, slots=True)

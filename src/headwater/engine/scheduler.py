@@ -321,10 +321,10 @@ class Scheduler:
         return _pack(self._policy.choose(ready, share, self.queues.find, now_us), self.config.consumption)
 
     def _own_queue(self, worker: Worker) -> Sequence[Queue]:
-        bound = {one.bound_to for one in self.workers.values()}
         if worker.bound_to is None or self.queues.find(worker.bound_to) is None:
-            free = sorted(one.instance for one in self.queues.all() if _in_pool(one) and one.instance not in bound)
-            worker.bound_to = free[0] if free else None
+            bound = {one.bound_to for one in self.workers.values()}
+            free = (one.instance for one in self.queues.all() if _in_pool(one) and one.instance not in bound)
+            worker.bound_to = min(free, default=None)
         queue = self.queues.ready().get(worker.bound_to) if worker.bound_to is not None else None
         return [queue] if queue is not None else []
 

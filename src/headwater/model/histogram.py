@@ -27,6 +27,22 @@ class Histogram:
             self._counts[bucket] = self._counts.get(bucket, 0) + count
         self.total += other.total
 
+    def since(self, before: "Histogram") -> "Histogram":
+        """Return what was counted after `before`, which is a copy made earlier."""
+        later = Histogram()
+        for bucket, count in self._counts.items():
+            more = count - before._counts.get(bucket, 0)
+            if more:
+                later._counts[bucket] = more
+                later.total += more
+        return later
+
+    def mean(self) -> float | None:
+        """Return the mean duration in microseconds; None if empty."""
+        if not self.total:
+            return None
+        return sum(count * float(_GROWTH ** (bucket + 0.5)) for bucket, count in self._counts.items()) / self.total
+
     def percentile(self, share: float) -> float | None:
         """Return the duration in microseconds that this share of the counted ones do not exceed; None if empty."""
         wanted = share * self.total

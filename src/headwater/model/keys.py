@@ -145,6 +145,8 @@ def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     """Find the distinct keys of a batch and where each row's key is among them."""
     encoded = [_dictionary(name, batch.column(name)) for name in columns]
     kinds = tuple(batch.schema.field(name).type for name in columns)
+    if not encoded:  # all rows have the one key that there is
+        return KeyedRows([()] * min(batch.num_rows, 1), np.zeros(batch.num_rows, dtype=np.int32), kinds)
     if len(encoded) == 1:
         values, codes = encoded[0]
         return KeyedRows(values, codes, kinds)

@@ -19,6 +19,7 @@ from headwater.operators.panes import runs
 from headwater.operators.state import OperatorState
 
 _CELLS_MAX: Final = 50_000  # known by heart; more are read from the store whenever they are due
+_CODES_SPARE: Final = 1_000  # keys that have a number besides two for each cell
 
 Span = tuple[int, int, int]  # a pane, and which of a list of cells are in it
 
@@ -91,6 +92,7 @@ class KnownPanes:
         due = sorted(pane for pane in self._panes if pane < instant_us)
         if not due:
             return NO_CELLS
+        self._forget_gone_keys()  # before any pane is laid: all that are laid together have to agree on the numbers
         laid = [self._laid.get(pane) or self._lay(pane) for pane in due]
         return FoundCells(
             list(chain.from_iterable(one.names for one in laid)),
@@ -114,14 +116,18 @@ class KnownPanes:
         owners = [name[SUFFIX_AT:] for name in names]
         codes = self._codes
         if not all(map(codes.__contains__, owners)):
-            if len(codes) > 2 * _CELLS_MAX:  # most of these keys are gone
-                codes.clear()
-                self._laid.clear()
             for owner in owners:
                 codes.setdefault(owner, len(codes))
         numbers = np.fromiter(map(codes.__getitem__, owners), np.intp, len(owners))
         made = self._laid[pane] = _Laid(names, list(map(held.__getitem__, names)), numbers)
         return made
+
+    def _forget_gone_keys(self) -> None:
+        """Number keys anew where most of those with a number have no cell any more, which would only make it slow."""
+        if len(self._codes) > 2 * self._count + _CODES_SPARE:
+            self._codes.clear()
+            self._laid.clear()
+            self._ranks = np.empty(0, dtype=np.intp)
 
     def _ranked(self, codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         """Return the place of each code's suffix in the order of all."""

@@ -6,14 +6,15 @@ passed, and a `ModelWithUpdates` has a second input whose rows bring models. In 
 batch on. A file that is broken leaves the model before it in place; a row that brings a broken one is a row that
 raises, as any other.
 
-A row may only bring ONNX, which computes and nothing else: a pickle from a stream would run whatever its sender likes.
+A row may only bring ONNX, which computes and nothing else, or bytes that a function of the flow's author makes a model
+of: a pickle from a stream would run whatever its sender likes.
 The model a row brought is kept in the operator's state for all keys together, so it survives a restart and moves along.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -25,7 +26,7 @@ from headwater.operators.model_specs import FixedModel, ModelSpec, digest_of
 from headwater.operators.predictors import Predictor, open_predictor
 from headwater.operators.state import OperatorState, decode_value, encode_value
 
-MODEL_COLUMN: Final = "model"  # of a row that brings a model: ONNX as bytes,
+MODEL_COLUMN: Final = "model"  # of a row that brings a model: its bytes,
 VERSION_COLUMN: Final = "version"  # and what it is called, if it has a name
 
 _CONTENT: Final = "model"  # shared entries: the bytes of the model that a row brought last,
@@ -66,7 +67,7 @@ class Model(TimedOperator):
 
     def open(self) -> TimedLogic:
         """Load the model: a flow whose model is missing cannot run, whatever its rows are."""
-        return ModelLogic(self, has_updates=False)
+        return ModelLogic(self)
 
     def output_schema(self, inputs: Sequence[pa.Schema | None]) -> pa.Schema | None:
         """Return the input's columns, the prediction, and the version if asked for."""
@@ -100,6 +101,7 @@ class ModelWithUpdates(Model):
     """A model with a second input, whose rows bring the models that replace it."""
 
     effect: ClassVar[Effect] = Effect.CHANGES  # the rows that bring a model end here
+    decode: Callable[[bytes], Any] | None = None  # makes a model of the bytes that a row brings; None: they are ONNX
 
     @property
     def inputs(self) -> int:
@@ -112,7 +114,11 @@ class ModelWithUpdates(Model):
 
     def open(self) -> TimedLogic:
         """Load the model that counts until another arrives."""
-        return ModelLogic(self, has_updates=True)
+        return ModelLogic(self, self.brought)
+
+    def brought(self, content: bytes) -> Predictor:
+        """Open the model that a row brought."""
+        return open_predictor(content if self.decode is None else self.decode(content))
 
 
 def check_names(features: Sequence[str], added: Sequence[str]) -> None:
@@ -167,10 +173,10 @@ class OpenModel(NamedTuple):
 class ModelLogic:
     """Runs a model. What it remembers are the opened models: another worker opens the same ones."""
 
-    def __init__(self, config: Model, *, has_updates: bool) -> None:
-        """Load the model that the flow begins with."""
+    def __init__(self, config: Model, opened: Callable[[bytes], Predictor] | None = None) -> None:
+        """Load the model that the flow begins with; `opened` opens those that rows bring, if they may."""
         self._config = config
-        self._has_updates = has_updates
+        self._opened = opened
         loaded = config.model.load(None)
         assert loaded is not None, "a model was not loaded, though none was known"
         self._loaded = OpenModel(open_predictor(loaded[0]), loaded[1])
@@ -181,7 +187,8 @@ class ModelLogic:
     def rows(self, batch: pa.RecordBatch, source: int, moment: Moment) -> Outputs:
         """Predict for rows; take a model from an update."""
         if source == 1:
-            self._replace(batch, moment.state)
+            assert self._opened is not None, "a model without updates got one"
+            self._replace(batch, moment.state, self._opened)
             return (None,)
         current = self._current(moment)
         config = self._config
@@ -200,7 +207,7 @@ class ModelLogic:
 
     def _current(self, moment: Moment) -> OpenModel:
         """Return the model a row brought last, else the newest where models come from."""
-        brought = self._brought_last(moment.state) if self._has_updates else None
+        brought = None if self._opened is None else self._brought_last(moment.state, self._opened)
         if brought is not None:
             return brought
         if self._config.model.refresh_us is not None:
@@ -231,15 +238,15 @@ class ModelLogic:
         except Exception as failure:  # loading runs the code of a library on bytes that may be half written
             log.warning("%s cannot be used, so the model before it stays: %s", spec.name, failure)
 
-    def _replace(self, updates: pa.RecordBatch, state: OperatorState) -> None:
+    def _replace(self, updates: pa.RecordBatch, state: OperatorState, opened: Callable[[bytes], Predictor]) -> None:
         """Keep the last model; all are opened, so that which ones are refused does not depend on the batch."""
         for content, version in _models_of(updates):
             digest = digest_of(content)
-            self._brought = OpenModel(open_predictor(content), version or digest, digest)
+            self._brought = OpenModel(opened(content), version or digest, digest)
             state.share(_CONTENT, content)
             state.share(_CURRENT, encode_value([digest, self._brought.version]))
 
-    def _brought_last(self, state: OperatorState) -> OpenModel | None:
+    def _brought_last(self, state: OperatorState, opened: Callable[[bytes], Predictor]) -> OpenModel | None:
         current = state.shared(_CURRENT)
         if current is None:
             return None
@@ -247,7 +254,7 @@ class ModelLogic:
         if self._brought is None or self._brought.digest != digest:
             content = state.shared(_CONTENT)
             assert content is not None, "the state names a model that it does not hold"
-            self._brought = OpenModel(open_predictor(content), version, digest)
+            self._brought = OpenModel(opened(content), version, digest)
         return self._brought._replace(version=version)
 
 
@@ -256,7 +263,7 @@ def _models_of(updates: pa.RecordBatch) -> list[tuple[bytes, str | None]]:
     kind = updates.schema.field(MODEL_COLUMN).type if MODEL_COLUMN in names else None
     if kind is None or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind)):
         found = "lacks it" if kind is None else f"has a {kind} there"
-        raise WrongResult(f"a row that brings a model holds ONNX as bytes in column {MODEL_COLUMN!r}; this one {found}")
+        raise WrongResult(f"a row that brings a model holds its bytes in column {MODEL_COLUMN!r}; this one {found}")
     contents: list[bytes | None] = updates.column(MODEL_COLUMN).to_pylist()
     versions = updates.column(VERSION_COLUMN).to_pylist() if VERSION_COLUMN in names else [None] * len(contents)
     return [

@@ -475,7 +475,7 @@ def _unpacked(
     if len(joined) == len(empty) * whole[0]:
         table = np.frombuffer(joined, np.uint8).reshape(whole[0], len(empty))
         if (table[:, :head] == np.frombuffer(empty[:head], np.uint8)).all():
-            return np.ascontiguousarray(table[:, head:]).view(dtype).reshape(whole)
+            return table[:, head:].copy().view(dtype).reshape(whole)  # a copy also where one row is contiguous already
     values = [_ABSENT if value is None else decode_value(value) for value in stored]
     return _stacked(values, whole, dtype, default)
 

@@ -78,10 +78,12 @@ def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:
 
 def pack_plan(plan: ChainPlan) -> bytes:
     """Pickle a plan; functions of the user's own modules go along by value, so that no worker needs the file."""
-    own = [
-        module for module in list(sys.modules.values()) if _is_users(module.__name__, getattr(module, "__file__", None))
-    ]
-    for module in own:
+    own = {  # by name: a module may be known under two, as the main one is in a process that multiprocessing started
+        module.__name__: module
+        for module in list(sys.modules.values())
+        if _is_users(module.__name__, getattr(module, "__file__", None))
+    }
+    for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
         pickled = cloudpickle.dumps(plan)
@@ -92,7 +94,7 @@ def pack_plan(plan: ChainPlan) -> bytes:
             "create files, locks and connections inside the function instead of outside"
         ) from failure
     finally:
-        for module in own:
+        for module in own.values():
             cloudpickle.unregister_pickle_by_value(module)
     return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
 

@@ -33,6 +33,7 @@ class NodeConfig:
     pressure: PressureConfig = field(default_factory=PressureConfig)
     chaining: bool = True
     packing: bool = True  # short turns are packed together and follow their rows; False to see a policy by itself
+    spares_max: int = 6  # workers beyond the pool, while operators that compute for long hold it up; 0: a fixed size
     spark: bool = True  # False: workers are threads of the node, for tests and for machines without Java
     spark_master: str | None = None  # spark://host:port: workers are tasks on that cluster. None: on a Spark of our own
     executor_mb: int = 512  # of each executor on the cluster; the rows are in Python, whose memory is not counted
@@ -46,6 +47,8 @@ class NodeConfig:
         """Refuse what cannot work."""
         if not 1 <= self.workers <= 32:
             raise ConfigError(f"{self.workers} workers are not possible; use 1 to 32")
+        if not 0 <= self.spares_max <= 32:
+            raise ConfigError(f"{self.spares_max} spare workers are not possible; use 0 to 32")
         if self.epoch_s < 1:
             raise ConfigError(f"an epoch of {self.epoch_s} s is too short; use 1 s or more")
         if not 0 <= self.sample_share <= 1:
@@ -71,6 +74,7 @@ class NodeConfig:
             consumption=self.consumption,
             pack=self.packing,
             follow=self.packing,
+            spares_max=self.spares_max,
             seed=self.seed,
         )
 
@@ -84,5 +88,5 @@ class NodeConfig:
             master=self.spark_master,
             executor_mb=self.executor_mb,
             slots_enough=enough,
-            slots_max=None if dedicated else enough + self.scheduler().spares_max,
+            slots_max=None if dedicated else enough + self.spares_max,
         )

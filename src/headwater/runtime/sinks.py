@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.dataflow.connectors import Position, SinkSpec, SinkWriter
+from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter
 from headwater.engine.events import Event, RowsGone
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import TERM_KEY, Transaction, read_queue
@@ -116,6 +116,9 @@ class SinkPump:
         with self._wake:
             self._stopping = True
             self._wake.notify()
+        for task in list(self._tasks.values()):
+            if isinstance(task.writer, Interruptible):
+                task.writer.interrupt()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         for task in self._tasks.values():

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
+from headwater.dataflow.connectors import Acknowledging, Ended, Idle, Position, Rows, SourceReader, SourceSpec
 from headwater.engine.events import Event, RowsGone, RowsPut
 from headwater.engine.plans import Outlet, channel_of
 from headwater.engine.pressure import Pressure
@@ -57,6 +57,7 @@ class SourceTask:
     reader: SourceReader
     outlets: tuple[Outlet, ...]
     record: ConnectorRecord
+    on_stored: Callable[[Position], None] | None = None  # told of every commit, if the source acknowledges
     idle_until_us: int = 0
     ended: bool = False
     closed: bool = False
@@ -281,10 +282,7 @@ class SourcePump:
             try:
                 self._post(self._commit_once(offers))
                 for offer in offers:
-                    if (
-                        offer.rows is None
-                    ):  # only now: an app whose sources have ended and whose queues are empty is done
-                        offer.task.ended = True
+                    _tell_stored(offer)
                 return
             except StoreFull as full:  # nothing was stored; the rows are still in our hands
                 self._on_store_full(str(full))
@@ -357,11 +355,22 @@ def open_source(
     """Open a source where the store says it stands."""
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
-    return SourceTask(app, name, number, spec, spec.open(record.position), outlets, record)
+    reader = spec.open(record.position)
+    on_stored = reader.stored if isinstance(reader, Acknowledging) else None
+    return SourceTask(app, name, number, spec, reader, outlets, record, on_stored)
+
+
+def _tell_stored(offer: _Offer) -> None:
+    if offer.rows is None:  # only now: an app whose sources have ended and whose queues are empty is done
+        offer.task.ended = True
+    elif offer.task.on_stored is not None:
+        offer.task.on_stored(offer.rows.position)
 
 
 def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None:
     """Return a column by which rows are to be spread and which they do not have."""
+    if batch.num_rows == 0:  # only a position, or lines that were left out before any column was known
+        return None
     wanted = (column for outlet in outlets if len(outlet.targets) > 1 for column in outlet.key)
     return next((column for column in wanted if column not in batch.schema.names), None)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.connectors import to
+from headwater.connectors import read, to
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.stream import Stream, Vertex, flow
 from headwater.model.errors import ConfigError, FlowError
@@ -56,6 +56,13 @@ def test_what_cannot_be_expressed_is_refused_with_the_operators_name(make: Calla
     [sentence] = refused(make())
     assert told in sentence
     assert "Structured Streaming" in sentence
+
+
+def test_a_source_that_acknowledges_to_its_sender_is_refused() -> None:
+    [sentence] = refused(read.mqtt("mqtt://user:hidden@host/city/dust", name="in"))
+    assert "source 'in' reads from an mqtt broker" in sentence
+    assert "Structured Streaming" in sentence
+    assert "hidden" not in sentence
 
 
 def test_everything_that_is_wrong_is_told_at_once_and_nothing_starts() -> None:

@@ -6,6 +6,7 @@ Every refusal names the operator and says why. What is not refused gives the sam
 from collections.abc import Iterator
 from typing import Final
 
+from headwater.connectors.mqtt_source import MqttSource
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Declaration
 from headwater.model.time import MILLISECOND
@@ -42,6 +43,11 @@ def refusals(graph: Graph) -> list[str]:
         if isinstance(declared.part, Operator):
             found += _of_operator(declared.name, declared.part)
             found += _of_place(graph, declared)
+        if isinstance(declared.part, MqttSource):
+            found.append(
+                f"source {declared.name!r} reads from an mqtt broker, which must hear when a message is committed; "
+                "Structured Streaming does not tell a source of another engine when that is, run it on Headwater"
+            )
         found += [
             f"operator {declared.name!r} reads the late rows of {given.operator!r}; "
             "Structured Streaming drops late rows, run it on Headwater"

@@ -1,0 +1,1 @@
+"""Soil moisture: wireless sensors at several depths, and when to water."""

@@ -1,0 +1,161 @@
+"""Which messages the broker may forget, and which of those it sends again are stored already.
+
+A broker keeps a message of QoS 1 or 2 until it is acknowledged, and sends it again, with the same packet id and marked
+as a duplicate, whenever a new connection finds it unacknowledged. We acknowledge what is committed. Killed between the
+two, or cut off before the acknowledgement arrives, we are sent what is stored; so the packet ids of stored messages
+are part of the position, each with a check of the contents. What comes again, under one of these ids, with these
+contents, is refused.
+
+At QoS 2 this is exact: a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before the id is
+gone from the committed position. At QoS 1 nobody tells us that an acknowledgement arrived, and from then on the broker
+may give the id to another message: one that numbers consecutively, as mosquitto does, comes back to an id long after we
+have forgotten it, and one that reuses ids at once could confuse us only with an equal message on the same topic. Of
+stored messages as many are remembered as may be under way; later ones prove that the broker has heard of the earlier.
+
+Pure bookkeeping: knows no sockets and no threads.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headwater.dataflow.connectors import Position
+
+_PACKED: Final = "HI"  # packet id, check
+
+
+class Verdict(Enum):
+    """What to do with a message that has come."""
+
+    NEW = "take it"
+    AGAIN = "it is here already and not stored yet; its acknowledgement follows"
+    STORED = "it is stored: refuse it, and acknowledge it at once"
+
+
+class Reply(Enum):
+    """What a broker is told."""
+
+    ACKNOWLEDGED = "PUBACK"  # QoS 1: forget the message
+    RECEIVED = "PUBREC"  # QoS 2: forget the message, keep its packet id
+    COMPLETED = "PUBCOMP"  # QoS 2: forget its packet id
+
+
+@dataclass(slots=True, eq=False)
+class Receipt:
+    """For one message that has come and is not stored."""
+
+    packet_id: int
+    qos: int
+    check: int
+    is_current: bool = True  # came, or came again, over the connection there is now, which knows its id
+
+
+class Receipts:
+    """All receipts of a session."""
+
+    def __init__(self, remembered_max: int, position: Position | None) -> None:
+        """Go on with what the position remembers."""
+        self._remembered_max = remembered_max
+        self._open: dict[int, Receipt] = {}
+        self._polled: list[Receipt] = []  # will be stored by the next commit
+        self._stored = {} if position is None else _unpacked(position["stored"])  # QoS 1: checks by id, oldest first
+        self._received = {} if position is None else _unpacked(position["received"])  # QoS 2: not released yet
+        self._released: dict[int, None] = {}  # QoS 2: to be forgotten by a commit, and then completed
+        self._forgotten: tuple[int, ...] = ()  # of those, the ones that the position in hand leaves out
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether a commit without rows would let the broker forget something."""
+        return bool(self._released)
+
+    def arrived(self, packet_id: int, qos: int, check: int, *, again: bool) -> tuple[Verdict, Receipt | None]:
+        """Judge a message of QoS 1 or 2; `again` is its mark as a duplicate. A new one gets a receipt."""
+        known = self._open.get(packet_id)
+        if again and known is not None and known.check == check:
+            known.is_current = True
+            return Verdict.AGAIN, None
+        if again and (self._received if qos == 2 else self._stored).get(packet_id) == check:
+            return Verdict.STORED, None
+        if known is not None:
+            known.is_current = False  # the id is another message's now; acknowledging it would lose that
+        for book in (self._stored, self._received, self._released):
+            book.pop(packet_id, None)
+        receipt = self._open[packet_id] = Receipt(packet_id, qos, check)
+        return Verdict.NEW, receipt
+
+    def polled(self, receipts: Iterable[Receipt]) -> Position:
+        """Return the part of the position that holds once the rows of these messages are committed."""
+        self._polled += receipts
+        self._forgotten = tuple(self._released)
+        stored = dict(self._stored)
+        received = {one: check for one, check in self._received.items() if one not in self._released}
+        self._count_in(self._polled, stored, received)
+        return {"stored": _packed(stored), "received": _packed(received)}
+
+    def committed(self) -> list[tuple[Reply, int]]:
+        """Return what to tell the broker now that the position of the last poll is committed."""
+        self._count_in(self._polled, self._stored, self._received)
+        replies = [(first_reply(one.qos), one.packet_id) for one in self._polled if one.is_current]
+        for one in self._polled:
+            if self._open.get(one.packet_id) is one:
+                del self._open[one.packet_id]
+        self._polled.clear()
+        for packet_id in self._forgotten:
+            self._received.pop(packet_id, None)
+            if packet_id in self._released:  # else the connection is gone, and the next one will ask again
+                del self._released[packet_id]
+                replies.append((Reply.COMPLETED, packet_id))
+        self._forgotten = ()
+        return replies
+
+    def released(self, packet_id: int) -> bool:
+        """Note a PUBREL; True if PUBCOMP may be sent at once, since no position remembers the id."""
+        if packet_id not in self._received:
+            return True
+        self._released[packet_id] = None
+        return False
+
+    def connected(self, *, kept: bool) -> None:
+        """Note a new connection: what is unacknowledged comes again, unless the broker has lost the session.
+
+        Then the packet ids start over and mean nothing any more; the messages that are here stay and are stored.
+        """
+        self._released.clear()
+        for receipt in (*self._open.values(), *self._polled):
+            receipt.is_current = False
+        if not kept:
+            self._open.clear()
+            self._stored.clear()
+            self._received.clear()
+
+    def check(self) -> None:
+        """Raise if the books do not agree."""
+        assert len(self._stored) <= self._remembered_max, len(self._stored)
+        assert all(packet_id == receipt.packet_id for packet_id, receipt in self._open.items())
+        assert not self._stored.keys() & self._received.keys()
+        assert not self._open.keys() & (self._stored.keys() | self._received.keys())
+        assert self._released.keys() <= self._received.keys()
+
+    def _count_in(self, receipts: Iterable[Receipt], stored: dict[int, int], received: dict[int, int]) -> None:
+        for receipt in receipts:
+            if self._open.get(receipt.packet_id) is not receipt:
+                continue  # of a session that the broker has lost, or its id is another message's
+            into = received if receipt.qos == 2 else stored
+            into[receipt.packet_id] = receipt.check
+        for oldest in list(stored)[: max(0, len(stored) - self._remembered_max)]:
+            del stored[oldest]
+
+
+def first_reply(qos: int) -> Reply:
+    """Return what lets a broker forget a message."""
+    return Reply.RECEIVED if qos == 2 else Reply.ACKNOWLEDGED
+
+
+def _packed(checks: Mapping[int, int]) -> bytes:
+    return struct.pack("!" + _PACKED * len(checks), *(part for one in checks.items() for part in one))
+
+
+def _unpacked(packed: bytes) -> dict[int, int]:
+    return dict(struct.iter_unpack(f"!{_PACKED}", packed))

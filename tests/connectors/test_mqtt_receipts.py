@@ -1,0 +1,266 @@
+"""The books on what a broker may forget, against a model of a broker, a wire that tears and a process that dies."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.connectors.mqtt_receipts import Receipt, Receipts, Reply, Verdict
+from headwater.dataflow.connectors import Position
+from tests.connectors.polls import stored_form
+
+WINDOW = 4
+
+
+@dataclass
+class ModelBroker:
+    """What MQTT asks of a broker, for one session."""
+
+    qos: int
+    reuses_ids: bool  # gives the lowest free packet id, not the next one
+    waiting: deque[int] = field(default_factory=deque)
+    sent: dict[int, int] = field(default_factory=dict)  # packet id, message: not acknowledged
+    released: dict[int, None] = field(default_factory=dict)  # QoS 2: PUBREC has come, PUBCOMP has not
+    last_id: int = 0
+
+    def send(self) -> tuple[Any, ...] | None:
+        """Send the next message, if the window has room."""
+        if not self.waiting or len(self.sent) + len(self.released) >= WINDOW:
+            return None
+        packet_id = self._free_id()
+        self.sent[packet_id] = self.waiting.popleft()
+        return ("PUBLISH", packet_id, self.sent[packet_id], False)
+
+    def resend(self) -> list[tuple[Any, ...]]:
+        """Send again, over a new connection, what has no answer."""
+        again = [("PUBLISH", packet_id, message, True) for packet_id, message in self.sent.items()]
+        return again + [("PUBREL", packet_id) for packet_id in self.released]
+
+    def receive(self, reply: Reply, packet_id: int) -> tuple[Any, ...] | None:
+        """Take an answer, and return what is to be sent for it."""
+        match reply:
+            case Reply.ACKNOWLEDGED:
+                self.sent.pop(packet_id, None)
+            case Reply.RECEIVED:
+                self.sent.pop(packet_id, None)
+                self.released[packet_id] = None
+                return ("PUBREL", packet_id)
+            case Reply.COMPLETED:
+                self.released.pop(packet_id, None)
+        return None
+
+    def _free_id(self) -> int:
+        taken = self.sent.keys() | self.released.keys()
+        if self.reuses_ids:
+            return next(one for one in range(1, 100) if one not in taken)
+        self.last_id = self.last_id % 50 + 1
+        return self.last_id if self.last_id not in taken else self._free_id()
+
+
+class World:
+    """A broker, a reader with its store, and what is under way between them."""
+
+    def __init__(self, qos: int, messages: int, *, reuses_ids: bool, equal: bool = False) -> None:
+        """Begin with messages at the broker."""
+        self.broker = ModelBroker(qos, reuses_ids, deque(range(messages)))
+        self._equal = equal  # whether all messages look the same
+        self.stored: list[int] = []
+        self.refused = 0
+        self._position: Position | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Open the reader where the store stands."""
+        self.receipts = Receipts(WINDOW, self._position)
+        self._backlog: deque[tuple[int, Receipt]] = deque()
+        self._polled: tuple[list[int], Position] | None = None
+        self.reconnect()
+
+    def reconnect(self, *, kept: bool = True) -> None:
+        """Lose what is under way, and connect again."""
+        self._to_reader: deque[tuple[Any, ...]] = deque(self.broker.resend())
+        self._to_broker: deque[tuple[Reply, int]] = deque()
+        self.receipts.connected(kept=kept)
+
+    def step(self, action: str) -> None:
+        """Let one thing happen, if it can."""
+        match action:
+            case "send" if (packet := self.broker.send()) is not None:
+                self._to_reader.append(packet)
+            case "deliver" if self._to_reader:
+                self._receive(*self._to_reader.popleft())
+            case "answer" if self._to_broker and (packet := self.broker.receive(*self._to_broker.popleft())):
+                self._to_reader.append(packet)
+            case "poll" if self._polled is None:
+                taken = [self._backlog.popleft() for _ in range(min(2, len(self._backlog)))]
+                position = self.receipts.polled(receipt for _, receipt in taken)
+                self._polled = [message for message, _ in taken], stored_form(position)
+            case "commit" if self._polled is not None:
+                self.stored += self._polled[0]
+                self._position, self._polled = self._polled[1], None
+                self._to_broker += self.receipts.committed()
+            case "commit, die" if self._polled is not None:
+                self.stored += self._polled[0]
+                self._position = self._polled[1]
+                self.start()
+            case "die":
+                self.start()
+            case "tear":
+                self.reconnect()
+        self.receipts.check()
+
+    def finish(self) -> None:
+        """Let all that is left happen."""
+        for _ in range(1_000):
+            for action in ("send", "deliver", "poll", "commit", "answer"):
+                self.step(action)
+            if not (self.broker.waiting or self.broker.sent or self.broker.released):
+                return
+        raise AssertionError("the broker still waits for an answer")
+
+    def _receive(self, kind: str, packet_id: int, message: int = 0, again: bool = False) -> None:
+        if kind == "PUBREL":
+            if self.receipts.released(packet_id):
+                self._to_broker.append((Reply.COMPLETED, packet_id))
+            return
+        check = 0 if self._equal else message
+        verdict, receipt = self.receipts.arrived(packet_id, self.broker.qos, check, again=again)
+        if verdict is Verdict.NEW:
+            assert receipt is not None
+            self._backlog.append((message, receipt))
+            return
+        self.refused += 1
+        if verdict is Verdict.STORED:
+            self._to_broker.append((Reply.RECEIVED if self.broker.qos == 2 else Reply.ACKNOWLEDGED, packet_id))
+
+
+STEPS = ("send", "deliver", "poll", "commit", "answer")
+FAULTS = ("commit, die", "die", "tear")
+# Whole rounds among the single steps, so that ids are used up and given again, and faults meet all there can be.
+ACTIONS = st.lists(
+    st.one_of(
+        st.sampled_from(STEPS).map(lambda step: (step,)),
+        st.sampled_from([STEPS, (*STEPS, "deliver", "answer")]),
+        st.sampled_from(FAULTS).map(lambda fault: (fault,)),
+        st.sampled_from(FAULTS).map(lambda fault: ("send", fault)),
+    ),
+    max_size=60,
+).map(lambda rounds: [step for one in rounds for step in one])
+
+
+def run(world: World, actions: list[str]) -> World:
+    """Let all this happen, and then whatever is left."""
+    for action in actions:
+        world.step(action)
+    world.finish()
+    return world
+
+
+@settings(max_examples=200)
+@given(actions=ACTIONS, reuses_ids=st.booleans(), equal=st.booleans())
+def test_at_qos_2_every_message_is_stored_once_whatever_dies_and_tears(
+    actions: list[str], reuses_ids: bool, equal: bool
+) -> None:
+    """However the broker numbers its messages, and even if they all look the same."""
+    world = run(World(2, 12, reuses_ids=reuses_ids, equal=equal), actions)
+    assert sorted(world.stored) == list(range(12))
+
+
+@settings(max_examples=200)
+@given(actions=ACTIONS, reuses_ids=st.booleans())
+def test_at_qos_1_every_message_is_stored_once_if_it_looks_like_no_other(actions: list[str], reuses_ids: bool) -> None:
+    world = run(World(1, 12, reuses_ids=reuses_ids), actions)
+    assert sorted(world.stored) == list(range(12))
+
+
+@settings(max_examples=200)
+@given(actions=ACTIONS)
+def test_at_qos_1_equal_messages_are_stored_once_each_if_the_broker_numbers_consecutively(actions: list[str]) -> None:
+    world = run(World(1, 12, reuses_ids=False, equal=True), actions)
+    assert sorted(world.stored) == list(range(12))
+
+
+@settings(max_examples=200)
+@given(before=ACTIONS, after=ACTIONS, qos=st.sampled_from([1, 2]), reuses_ids=st.booleans())
+def test_a_session_that_the_broker_lost_confuses_nothing_in_the_next(
+    before: list[str], after: list[str], qos: int, reuses_ids: bool
+) -> None:
+    """Packet ids start over. What the broker lost is lost; what it sends from then on is stored once."""
+    world = World(qos, 6, reuses_ids=False)
+    for action in before:
+        world.step(action)
+    world.broker = ModelBroker(qos, reuses_ids, deque(range(100, 112)))
+    world.reconnect(kept=False)
+    run(world, after)
+    assert sorted(one for one in world.stored if one >= 100) == list(range(100, 112))
+    assert len(set(world.stored)) == len(world.stored)
+
+
+def test_only_as_many_are_remembered_as_may_be_under_way() -> None:
+    world = World(1, 40, reuses_ids=False)
+    world.finish()
+    assert len(stored_form(world.receipts.polled([]))["stored"]) == WINDOW * 6
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_nothing_is_answered_before_it_is_committed(qos: int) -> None:
+    receipts = Receipts(WINDOW, None)
+    verdict, receipt = receipts.arrived(7, qos, 1, again=False)
+    assert verdict is Verdict.NEW
+    assert receipt is not None
+    receipts.polled([receipt])
+    assert receipts.arrived(7, qos, 1, again=True) == (Verdict.AGAIN, None)
+    assert receipts.committed() == [(Reply.RECEIVED if qos == 2 else Reply.ACKNOWLEDGED, 7)]
+    assert receipts.arrived(7, qos, 1, again=True) == (Verdict.STORED, None)
+
+
+def test_a_packet_id_is_completed_only_when_no_committed_position_remembers_it() -> None:
+    receipts = Receipts(WINDOW, None)
+    _, receipt = receipts.arrived(7, 2, 1, again=False)
+    assert receipt is not None
+    receipts.polled([receipt])
+    receipts.committed()
+    assert not receipts.released(7)
+    assert receipts.needs_commit
+    assert receipts.polled([])["received"] == b""
+    assert receipts.committed() == [(Reply.COMPLETED, 7)]
+    assert receipts.released(7)
+
+
+def open_receipt(receipts: Receipts, packet_id: int = 7, check: int = 1) -> Receipt:
+    """Return the receipt of a new message."""
+    verdict, receipt = receipts.arrived(packet_id, 1, check, again=False)
+    assert verdict is Verdict.NEW
+    assert receipt is not None
+    return receipt
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_came_over_a_connection_that_is_gone_is_not_acknowledged_over_the_next(kept: bool) -> None:
+    """It comes again there; until it does, its packet id may mean nothing to the broker, or another message."""
+    receipts = Receipts(WINDOW, None)
+    receipts.polled([open_receipt(receipts)])
+    receipts.connected(kept=kept)
+    assert receipts.committed() == []
+
+
+def test_an_id_that_a_broker_gives_away_too_early_acknowledges_only_the_message_that_has_it_now() -> None:
+    receipts = Receipts(WINDOW, None)
+    first, second = open_receipt(receipts), open_receipt(receipts)
+    receipts.polled([first])
+    assert receipts.committed() == []
+    receipts.polled([second])
+    assert receipts.committed() == [(Reply.ACKNOWLEDGED, 7)]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_when_the_broker_has_lost_the_session_an_equal_message_under_a_known_id_is_another(is_committed: bool) -> None:
+    receipts = Receipts(WINDOW, None)
+    receipts.polled([open_receipt(receipts)])
+    if is_committed:
+        receipts.committed()
+    receipts.connected(kept=False)
+    assert receipts.arrived(7, 1, 1, again=True)[0] is Verdict.NEW
