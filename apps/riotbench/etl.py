@@ -1,5 +1,6 @@
 """ETL: RIoTBench's extraction, transformation and loading."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ class Etl(OfSenders, hw.App):
     """Cleans, completes and annotates the readings of sensors, for a table and for a broker."""
 
     name: ClassVar[str] = "riotbench.etl"
+    messages: ClassVar[Mapping[str, str]] = {"published": "payload"}
 
     ranges: RangesName = "riot"
     capacity: int = 1_000_000

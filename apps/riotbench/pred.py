@@ -1,5 +1,6 @@
 """PRED: RIoTBench's predictive analytics, with models that can be replaced while it runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ class Pred(hw.App):
     """Classifies the readings of sensors by a decision tree, and tells how far a regression is off."""
 
     name: ClassVar[str] = "riotbench.pred"
+    messages: ClassVar[Mapping[str, str]] = {"results": "message"}
     wire: ClassVar[hw.Wire] = "text"
 
     dataset: DatasetName = "city"

@@ -1,5 +1,6 @@
 """STATS: RIoTBench's statistical summaries, in the variant that EdgeWise is measured with."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ class Stats(OfSenders, hw.App):
     """Summarises the readings of sensors: their trend, their second moment, how many sensors there are."""
 
     name: ClassVar[str] = "riotbench.stats"
+    messages: ClassVar[Mapping[str, str]] = {"results": "payload"}
 
     capacity: int = 1_000_000
     log2_registers: int = 10

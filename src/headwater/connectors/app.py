@@ -27,6 +27,7 @@ class App(ABC):
 
     name: ClassVar[str]  # as in `headwater run NAME`: the place of its module under `apps/`
     wire: ClassVar[Wire] = "json"  # what one input row looks like in a file or on a broker: a JSON object, or any line
+    messages: ClassVar[Mapping[str, str]] = {}  # of results that are messages already: the column with the text to send
 
     @property
     def schema(self) -> pa.Schema:

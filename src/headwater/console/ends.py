@@ -47,7 +47,7 @@ class Ends:
         data = self._data(app)
         if data is not None:
             app = app.with_data(data)
-        return app.flow(self._begin(app, data), self._end)
+        return app.flow(self._begin(app, data), lambda result: self._end(app, result))
 
     def refuse_any(self, what: str) -> None:
         """Refuse whatever was said: a flow has its own ends."""
@@ -77,14 +77,14 @@ class Ends:
         if self.rows is not None or self.loop:
             raise ConfigError(f"--{'loop' if self.loop else 'rows'} is not for --source: it gives what it has")
 
-    def _end(self, result: str) -> SinkSpec:
+    def _end(self, app: App, result: str) -> SinkSpec:
         match self.sink:
             case None | "nothing":
                 return to.nothing()
             case "console":
                 return to.console(limit=SHOWN_ROWS)
             case written:
-                return _sink_at(written, result)
+                return _sink_at(written, result, app.messages.get(result))
 
 
 def _stream_from(written: str, app: App, pace: dict[str, Any]) -> Stream:
@@ -100,10 +100,11 @@ def _stream_from(written: str, app: App, pace: dict[str, Any]) -> Stream:
     return reader(written, schema=app.schema, name="input", **pace)
 
 
-def _sink_at(written: str, result: str) -> SinkSpec:
+def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
     """Return the sink for one kind of result; all but the only one get their name into the topic or file."""
     if urlsplit(written).scheme in BROKERS:
-        return to.mqtt(written if result == "results" else f"{written}/{result}")
+        url = written if result == "results" else f"{written}/{result}"
+        return to.mqtt(url) if message is None else to.mqtt(url, format="text", column=message)
     path = Path(written)
     if path.suffix not in _FILES:
         known = ", ".join(_FILES)
