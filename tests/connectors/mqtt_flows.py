@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+
 import headwater as hw
 from headwater.connectors.mqtt_source import MqttReader
-from headwater.dataflow.connectors import Idle, Position, Rows
+from headwater.dataflow.connectors import Idle, Position, Rows, SinkSpec
 from tests.connectors.brokers import Broker, eventually
 from tests.connectors.polls import spec_of, stored_form
 
@@ -92,6 +94,15 @@ class Drive:
     def close(self) -> None:
         """Leave the broker."""
         self.reader.close()
+
+
+def sent(sink: SinkSpec, *batches: pa.RecordBatch) -> Position:
+    """Write batches one by one to a new sink and return the last position; leave the broker whatever happens."""
+    writer = sink.open(None)
+    try:
+        return [writer.write([batch]) for batch in batches][-1]
+    finally:
+        writer.close()
 
 
 @contextmanager

@@ -12,8 +12,8 @@ import headwater as hw
 from headwater.connectors import mqtt_link, mqtt_outages
 from headwater.model.errors import ConnectorError
 from tests.connectors.brokers import Broker, eventually, free_port
-from tests.connectors.mqtt_flows import Drive, numbers, reading
-from tests.connectors.polls import batch_of, written
+from tests.connectors.mqtt_flows import Drive, numbers, reading, sent
+from tests.connectors.polls import batch_of
 
 SECRET = "s3cr3t-Pa55"
 
@@ -55,7 +55,7 @@ def with_password(broker: Broker, secret: str = SECRET) -> str:
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_the_right_password_is_let_in(guarded: Broker, topic: str, version: Any) -> None:
-    written(hw.to.mqtt(f"{with_password(guarded)}/mine/{topic}", version=version, retain=True), batch_of(n=[1]))
+    sent(hw.to.mqtt(f"{with_password(guarded)}/mine/{topic}", version=version, retain=True), batch_of(n=[1]))
     drive = Drive(hw.read.mqtt(f"{with_password(guarded)}/mine/{topic}", version=version))
     assert drive.until_rows(1) == [1]
     drive.close()
@@ -72,7 +72,7 @@ def test_a_wrong_password_stops_with_a_sentence_that_does_not_show_it(
     assert told.startswith(f"{guarded.url} refuses the connection: ")
     assert "password_file=" in told
     with pytest.raises(ConnectorError, match="refuses the connection") as sunk:
-        written(hw.to.mqtt(f"{url}/mine/x", version=version), batch_of(n=[1]))
+        sent(hw.to.mqtt(f"{url}/mine/x", version=version), batch_of(n=[1]))
     assert "wrong" not in told + str(sunk.value) + caplog.text
 
 
@@ -81,7 +81,7 @@ def test_a_password_may_be_in_a_file_or_in_the_environment(
 ) -> None:
     (tmp_path / "password").write_text(f"{SECRET}\n")
     url = f"{guarded.url}/mine/{topic}"
-    written(hw.to.mqtt(url, username="gauge", password_file=tmp_path / "password", retain=True), batch_of(n=[1]))
+    sent(hw.to.mqtt(url, username="gauge", password_file=tmp_path / "password", retain=True), batch_of(n=[1]))
     monkeypatch.setenv("HEADWATER_MQTT_USERNAME", "gauge")
     monkeypatch.setenv("HEADWATER_MQTT_PASSWORD", SECRET)
     drive = Drive(hw.read.mqtt(url))
@@ -106,7 +106,7 @@ def test_a_broker_that_grants_less_than_was_asked_for_stops_with_a_sentence(tmp_
     broker = Broker(tmp_path, listener=("max_qos 1",)).start()
     assert "grants only QoS 1 for 't'; pass qos=1" in refusal(hw.read.mqtt(f"{broker.url}/t", qos=2))
     with pytest.raises(ConnectorError, match="takes only QoS 1; pass qos=1"):
-        written(hw.to.mqtt(f"{broker.url}/t", qos=2), batch_of(n=[1]))
+        sent(hw.to.mqtt(f"{broker.url}/t", qos=2), batch_of(n=[1]))
     broker.kill()
 
 
@@ -229,10 +229,10 @@ def test_nonsense_from_a_broker_is_a_lost_connection(caplog: pytest.LogCaptureFi
 def test_a_password_file_that_cannot_be_read_is_told(shared_broker: Broker, tmp_path: Path) -> None:
     url = f"{shared_broker.url}/t"
     with pytest.raises(ConnectorError, match=r"password_file='.*missing' cannot be read: No such file"):
-        written(hw.to.mqtt(url, username="u", password_file=tmp_path / "missing"), batch_of(n=[1]))
+        sent(hw.to.mqtt(url, username="u", password_file=tmp_path / "missing"), batch_of(n=[1]))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConnectorError, match=r"password_file='.*bytes' is not UTF-8"):
-        written(hw.to.mqtt(url, username="u", password_file=tmp_path / "bytes"), batch_of(n=[1]))
+        sent(hw.to.mqtt(url, username="u", password_file=tmp_path / "bytes"), batch_of(n=[1]))
 
 
 def test_nobody_listens_and_the_reader_still_closes() -> None:

@@ -13,7 +13,8 @@ from headwater.connectors.mqtt_sink import MqttSink, MqttWriter
 from headwater.dataflow.connectors import Position
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from tests.connectors.brokers import PATIENCE_S, Broker, Visitor, eventually
-from tests.connectors.polls import batch_of, written
+from tests.connectors.mqtt_flows import sent
+from tests.connectors.polls import batch_of
 
 VERSIONS = ("5", "3.1.1")
 
@@ -31,7 +32,7 @@ def test_rows_become_messages_in_their_order(shared_broker: Broker, topic: str, 
     """More of them than may be under way."""
     with Visitor(shared_broker, topic) as visitor:
         sink = hw.to.mqtt(f"{shared_broker.url}/{topic}", qos=qos, version=version, inflight=30)
-        position = written(sink, batch_of(n=range(100)), batch_of(n=range(100, 130)))
+        position = sent(sink, batch_of(n=range(100)), batch_of(n=range(100, 130)))
         assert visitor.take(130) == [b'{"n":%d}' % n for n in range(130)]
         assert position["rows"] == 130
 
@@ -40,14 +41,14 @@ def test_rows_become_messages_in_their_order(shared_broker: Broker, topic: str, 
 def test_a_write_returns_when_the_broker_has_answered_for_every_row(
     shared_broker: Broker, topic: str, qos: int
 ) -> None:
-    written(hw.to.mqtt(f"{shared_broker.url}/{topic}", qos=qos, client_id=f"w-{qos}"), batch_of(n=range(25)))
+    sent(hw.to.mqtt(f"{shared_broker.url}/{topic}", qos=qos, client_id=f"w-{qos}"), batch_of(n=range(25)))
     assert shared_broker.logged("Sending PUBACK" if qos == 1 else "Sending PUBCOMP", f"to w-{qos}") == 25
 
 
 def test_each_row_goes_to_the_topic_that_its_columns_name(shared_broker: Broker, topic: str) -> None:
     with Visitor(shared_broker, f"{topic}/#") as visitor:
         sink = hw.to.mqtt(shared_broker.url, f"{topic}/{{city}}/{{n}}")
-        written(sink, batch_of(city=["geneva", "rio"], n=[1, 2]))
+        sent(sink, batch_of(city=["geneva", "rio"], n=[1, 2]))
         came = [visitor.next() for _ in range(2)]
         assert [one.topic for one in came] == [f"{topic}/geneva/1", f"{topic}/rio/2"]
         assert came[1].payload == b'{"city":"rio","n":2}'
@@ -55,7 +56,7 @@ def test_each_row_goes_to_the_topic_that_its_columns_name(shared_broker: Broker,
 
 def test_a_template_may_stand_in_the_url(shared_broker: Broker, topic: str) -> None:
     with Visitor(shared_broker, f"{topic}/#") as visitor:
-        written(hw.to.mqtt(f"{shared_broker.url}/{topic}/%7Bcity%7D"), batch_of(city=["rio"]))
+        sent(hw.to.mqtt(f"{shared_broker.url}/{topic}/%7Bcity%7D"), batch_of(city=["rio"]))
         assert visitor.next().topic == f"{topic}/rio"
 
 
@@ -77,12 +78,12 @@ def test_payloads_are_written_as_the_format_says(
     shared_broker: Broker, topic: str, how: dict[str, Any], columns: dict[str, Any], payloads: list[bytes]
 ) -> None:
     with Visitor(shared_broker, topic) as visitor:
-        written(hw.to.mqtt(f"{shared_broker.url}/{topic}", **how), batch_of(**columns))
+        sent(hw.to.mqtt(f"{shared_broker.url}/{topic}", **how), batch_of(**columns))
         assert visitor.take(len(payloads)) == payloads
 
 
 def test_a_retained_message_is_there_for_whoever_comes_later(shared_broker: Broker, topic: str) -> None:
-    written(hw.to.mqtt(f"{shared_broker.url}/{topic}", retain=True), batch_of(n=[1, 2]))
+    sent(hw.to.mqtt(f"{shared_broker.url}/{topic}", retain=True), batch_of(n=[1, 2]))
     with Visitor(shared_broker, topic) as visitor:
         late = visitor.next()
         assert (late.payload, late.retain) == (b'{"n":2}', True)
@@ -151,7 +152,7 @@ def test_a_goodbye_keeps_the_last_will_unsaid_and_a_lost_connection_does_not(sha
 
 def test_a_restart_goes_on_with_the_same_client_and_count(shared_broker: Broker, topic: str) -> None:
     sink = hw.to.mqtt(f"{shared_broker.url}/{topic}")
-    before = written(sink, batch_of(n=[1, 2]))
+    before = sent(sink, batch_of(n=[1, 2]))
     writer = opened(sink, before)
     assert writer.write([batch_of(n=[3])]) == {"client": before["client"], "rows": 3}
     writer.close()
@@ -162,15 +163,15 @@ def test_rows_that_a_broker_must_not_take_are_told(tmp_path: Path) -> None:
     broker = Broker(tmp_path, "allow_anonymous true", f"acl_file {tmp_path}/acl").start()
     for qos in (1, 2):
         with pytest.raises(ConnectorError, match="topic 'forbidden': we are not allowed to send to it"):
-            written(hw.to.mqtt(f"{broker.url}/forbidden", qos=qos), batch_of(n=[1]))
-        written(hw.to.mqtt(f"{broker.url}/allowed/x", qos=qos), batch_of(n=[1]))
+            sent(hw.to.mqtt(f"{broker.url}/forbidden", qos=qos), batch_of(n=[1]))
+        sent(hw.to.mqtt(f"{broker.url}/allowed/x", qos=qos), batch_of(n=[1]))
     broker.kill()
 
 
 def test_a_row_larger_than_the_broker_takes_is_told(tmp_path: Path) -> None:
     broker = Broker(tmp_path, "allow_anonymous true", "max_packet_size 1000").start()
     with pytest.raises(ConnectorError, match=r"takes packets of 1000 bytes, but a row for topic 't' is 2\d\d\d"):
-        written(hw.to.mqtt(f"{broker.url}/t"), batch_of(text=["x" * 2_000]))
+        sent(hw.to.mqtt(f"{broker.url}/t"), batch_of(text=["x" * 2_000]))
     broker.kill()
 
 
@@ -191,7 +192,7 @@ def test_rows_that_cannot_be_messages_are_told(
     shared_broker: Broker, how: dict[str, Any], columns: dict[str, Any], told: str
 ) -> None:
     with pytest.raises((ConnectorError, SchemaMismatch), match=told):
-        written(hw.to.mqtt(shared_broker.url, **how), batch_of(**columns))
+        sent(hw.to.mqtt(shared_broker.url, **how), batch_of(**columns))
 
 
 @pytest.mark.parametrize(
@@ -229,5 +230,5 @@ def test_a_sink_says_what_it_promises() -> None:
 
 def test_binary_columns_of_json_are_base64(shared_broker: Broker, topic: str) -> None:
     with Visitor(shared_broker, topic) as visitor:
-        written(hw.to.mqtt(f"{shared_broker.url}/{topic}"), batch_of(raw=pa.array([b"hi"], pa.binary())))
+        sent(hw.to.mqtt(f"{shared_broker.url}/{topic}"), batch_of(raw=pa.array([b"hi"], pa.binary())))
         assert visitor.take(1) == [b'{"raw":"aGk="}']

@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 import headwater as hw
 from headwater.model.errors import ConnectorError
 from tests.connectors.brokers import Broker, eventually
-from tests.connectors.mqtt_flows import Drive
-from tests.connectors.polls import batch_of, written
+from tests.connectors.mqtt_flows import Drive, sent
+from tests.connectors.polls import batch_of
 
 
 class Authority:
@@ -83,7 +83,7 @@ def test_tls_with_certificates_of_an_authority_of_ones_own(
     drive = Drive(hw.read.mqtt(url, **how))
     drive.step()
     eventually(lambda: tls_broker.logged("Sending SUBACK to", drive.client_id))
-    written(hw.to.mqtt(url, **how), batch_of(n=range(500)))
+    sent(hw.to.mqtt(url, **how), batch_of(n=range(500)))
     assert drive.until_rows(500) == list(range(500))
     drive.close()
 
@@ -104,7 +104,7 @@ def test_a_certificate_that_is_not_trusted_stops_with_a_sentence(
     with pytest.raises(
         ConnectorError, match=rf"^mqtts://127.0.0.1:\d+: no secure connection: .*({told}).*check tls_ca="
     ):
-        written(hw.to.mqtt(f"mqtts://127.0.0.1:{tls_broker.port}/t", **how), batch_of(n=[1]))
+        sent(hw.to.mqtt(f"mqtts://127.0.0.1:{tls_broker.port}/t", **how), batch_of(n=[1]))
 
 
 def _pair(files: tuple[Path, Path]) -> dict[str, Path]:

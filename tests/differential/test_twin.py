@@ -259,3 +259,27 @@ def test_operators_with_state(on_headwater: RunFlow, on_structured: RunFlow, see
     for name in ("stateful", "process", "reduce"):
         ours, theirs = both.rows(name)
         assert by_key(ours, "key") == by_key(theirs, "key"), name
+
+
+def as_it_came(batch: pa.RecordBatch, state: hw.KeyedState) -> pa.RecordBatch:
+    """A function with state that leaves the rows alone."""
+    return batch
+
+
+def test_a_stream_behind_state_can_be_read_both_directly_and_in_windows(
+    on_headwater: RunFlow, on_structured: RunFlow
+) -> None:
+    """Spark reads it twice; were the two to share a shuffle, one of them would have no watermark."""
+
+    def build() -> dict[str, hw.Stream]:
+        at_once = hw.read.iterable([pa.concat_batches(readings(1, lag=0.0))], schema=SCHEMA)
+        rows = at_once.with_watermark("ts", DELAY).key_by("key").stateful(as_it_came, schema=SCHEMA)
+        counts = rows.key_by("key").window(F.window("ts", "20 seconds")).agg(F.count().alias("n"))
+        return {"both": rows.select("n", "key").union(counts.select("n", "key"))}
+
+    both = Both("read-twice")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    ours, theirs = both.rows("both")
+    assert unordered(ours) == unordered(theirs)
+    assert len(ours) > 70

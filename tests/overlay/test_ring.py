@@ -208,3 +208,21 @@ def test_every_message_survives_the_wire() -> None:
     world.leave(sorted(world.rings)[4])
     assert world.run_until(world.is_whole, at_most=60), world.faults()
     deliver_some(world, 20)
+
+
+def test_neighbours_that_are_restarted_together_do_not_wait_for_one_another() -> None:
+    """Others still have both for leaves; each would be asked for the other's place, and is not in the ring itself."""
+    world = RingWorld(21, zones=1)
+    world.add()
+    for _ in range(5):
+        world.add(["n1"])
+        world.run(1)
+    assert world.run_until(world.is_whole, at_most=60)
+    peers = sorted(ring.own for ring in world.rings.values())
+    chosen = peers[1:4]
+    for peer in chosen:
+        world.crash(peer.address)
+    contact = sorted(world.rings)[0]
+    for peer in chosen:
+        world.start(peer, Started((contact,)))
+    assert world.run_until(world.is_whole, at_most=60), world.faults()

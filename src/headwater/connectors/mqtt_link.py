@@ -18,10 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from paho.mqtt import MQTTException
 from paho.mqtt.client import Client as PahoClient
 from paho.mqtt.client import ConnectFlags, DisconnectFlags
-from paho.mqtt.enums import LogLevel
-from paho.mqtt.exception import MQTTException
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
@@ -95,7 +94,7 @@ class Link:
         prepare(self._client)
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
-        self._client.on_log = self._on_log
+        self._client.on_trouble = self._on_trouble
         self._ears, self._mouth = socket.socketpair()
         for end in (self._ears, self._mouth):
             end.setblocking(False)
@@ -269,9 +268,8 @@ class Link:
         else:
             self._reason = f"it ended the connection: {reason}"
 
-    def _on_log(self, client: PahoClient, userdata: Any, level: int, text: str) -> None:
-        if level == LogLevel.MQTT_LOG_ERR:
-            self._reason = self._reason or text
+    def _on_trouble(self, told: str) -> None:
+        self._reason = self._reason or told
 
     def _on_tls_failure(self, failure: ssl.SSLError) -> None:
         if self._was_up or isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):

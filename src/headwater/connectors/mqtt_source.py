@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
-from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.client import Client
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from headwater.connectors.columns import Known
 from headwater.connectors.mqtt_address import Address
-from headwater.connectors.mqtt_client import LateClient, Session, Version, new_client_id
+from headwater.connectors.mqtt_client import Incoming, LateClient, Session, Version, new_client_id
 from headwater.connectors.mqtt_link import Link
 from headwater.connectors.mqtt_messages import FIXED_COLUMNS, FORMATS, Message, MessageFormat, MessageReader, ReadRows
-from headwater.connectors.mqtt_receipts import Receipts, Reply, Verdict, first_reply
+from headwater.connectors.mqtt_receipts import Receipt, Receipts, Reply, Verdict, first_reply
 from headwater.dataflow.connectors import Idle, Poll, Position, Rows, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 
@@ -211,7 +211,7 @@ class MqttReader:
             self._changed.notify_all()
 
     def _prepare(self, client: LateClient) -> None:
-        client.on_message = self._on_message
+        client.on_incoming = self._on_incoming
         client.on_released = self._on_released
         client.on_subscribe = self._on_subscribe
 
@@ -268,28 +268,33 @@ class MqttReader:
     def _refuse(self, what: str) -> None:
         self._link.refuse(ConnectorError(f"{self._source.address} {what}"))
 
-    def _on_message(self, client: Client, userdata: Any, came: MQTTMessage) -> None:
-        topic, problem = _topic(came)
-        payload = bytes(came.payload)
+    def _on_incoming(self, came: Incoming) -> None:
         receipt = None
         with self._changed:
             if came.qos:
-                check = zlib.crc32(payload, zlib.crc32(topic.encode()))
-                verdict, receipt = self._receipts.arrived(came.mid, came.qos, check, again=came.dup)
-                if verdict is not Verdict.NEW:
+                check = zlib.crc32(came.payload, zlib.crc32(came.topic))
+                verdict, receipt = self._receipts.arrived(came.packet_id, came.qos, check, again=came.is_again)
+                if receipt is None:
                     self._refused += 1
                     if verdict is Verdict.STORED:
-                        self._replies.append((first_reply(came.qos), came.mid))
+                        self._replies.append((first_reply(came.qos), came.packet_id))
                     self._changed.notify_all()
                     return
-            if len(payload) > self._source.payload_bytes_max:
-                problem = f"has {len(payload)} bytes, more than payload_bytes_max={self._source.payload_bytes_max}"
-                payload = b""
-            message = Message(topic, payload, came.retain, time.time_ns() // 1_000, receipt, problem)
+            message = self._message(came, receipt)
             self._backlog.append(message)
             self._backlog_bytes += _size(message)
             if len(self._backlog) == 1:
                 self._changed.notify_all()
+
+    def _message(self, came: Incoming, receipt: Receipt | None) -> Message:
+        problem, payload, size_max = None, came.payload, self._source.payload_bytes_max
+        if len(payload) > size_max:
+            problem, payload = f"has {len(payload)} bytes, more than payload_bytes_max={size_max}", b""
+        try:
+            topic = came.topic.decode()
+        except UnicodeDecodeError:
+            topic, problem = repr(came.topic), "has a topic that is not UTF-8 text"
+        return Message(topic, payload, came.is_retained, time.time_ns() // 1_000, receipt, problem)
 
     def _on_released(self, packet_id: int) -> None:
         with self._changed:
@@ -304,13 +309,6 @@ def _client_id(source: MqttSource, position: Position | None) -> str:
     if source.client_id is not None:
         return source.client_id
     return new_client_id() if position is None else position["client"]
-
-
-def _topic(came: MQTTMessage) -> tuple[str, str | None]:
-    try:
-        return came.topic, None
-    except UnicodeDecodeError:
-        return "", "has a topic that is not UTF-8 text"
 
 
 def _reply(client: LateClient, reply: Reply, packet_id: int) -> None:

@@ -13,6 +13,7 @@ from headwater.console.explain import explain
 from headwater.console.run import run
 from headwater.console.running import INTERRUPTED_EXIT
 from headwater.console.screen import fail
+from headwater.console.sim import sim
 from headwater.model.errors import HeadwaterError
 
 USAGE_EXIT: Final = 2
@@ -64,5 +65,5 @@ def headwater_command(
     """Stream processing at the edge: flows in Python, every operator on Spark."""
 
 
-for command in (demo, run, apps, explain, bench):
+for command in (demo, run, apps, explain, bench, sim):
     app.command()(command)

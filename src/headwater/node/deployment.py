@@ -10,6 +10,7 @@ It remembers what was asked and has not been answered; all that must survive the
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
@@ -27,6 +28,9 @@ class AppPhase(StrEnum):
     ENDED = "ended"
 
 
+ENDS: Final = (AppPhase.ENDING, AppPhase.ENDED)  # which is never taken back
+
+
 @dataclass(slots=True)
 class Deployment:
     """What a steward knows of an app beyond its entry."""
@@ -38,6 +42,8 @@ class Deployment:
     stopped: set[tuple[NodeId, int]] = field(default_factory=set)
     tries: int = 0  # of asking in this phase
     heard: dict[NodeId, Instant] = field(default_factory=dict)  # hosts
+    unheard: set[NodeId] = field(default_factory=set)  # hosts that have not answered us since we took the app over
+    instances_heard: dict[int, Instant] = field(default_factory=dict)
     sources_heard: dict[int, Instant] = field(default_factory=dict)
     owner_knows: bool = False
     ended_at: Instant | None = None

@@ -12,14 +12,15 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.deployment import AppPhase, Deployment
+from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
-from headwater.node.register import Register
+from headwater.node.register import Register, term_after
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
 MOVED_MAX: Final = 1_000
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
+HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
 
 
 class Desk:
@@ -81,6 +82,7 @@ class Desk:
         if self._handing_to is not None and self._register.entries:
             some = tuple(self._register.entries.values())
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
+        self._register.compare()
         if self._handing_to is not None and not self._register.entries:
             self._close()
         else:
@@ -98,15 +100,21 @@ class Desk:
         """Take an app into the register, if there is room."""
         app, ground = message.spec.name, self._ground
         known = self._register.entries.get(app)
+        if known is None and app in self._moved:
+            self._point_on(app, message.sender)
+            return
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
-            entry = m.Entry(message.spec, 1, 1, AppPhase.PLACING, (), message.sender)
-            self._take(entry)
+            self._take(self._new_entry(message.spec, AppPhase.PLACING, message.sender))
             self._go_on(app)
         taken = app in self._register.entries
         ground.send(message.sender, m.RegisterTold(ground.own, message.number, app, taken=taken))
 
+    def _new_entry(self, spec: m.AppSpec, phase: AppPhase, owner: Peer) -> m.Entry:
+        return m.Entry(spec, term_after(0, self._ground.rng), 1, phase, (), owner)
+
     def _take(self, entry: m.Entry) -> None:
+        self._moved.pop(entry.spec.name, None)
         self.deployments[entry.spec.name] = Deployment()
         self._register.put(entry)
 
@@ -114,13 +122,31 @@ class Desk:
         """Go on with the apps of a steward that is lost, or that hands them over."""
         for entry in entries:
             known = self._register.entries.get(entry.spec.name)
-            if known is not None and not entry.is_newer_than(known):
+            if (known is not None and not entry.is_newer_than(known)) or self._has_moved_since(entry):
                 continue
             self.open()
-            taken = msgspec.structs.replace(entry, term=entry.term + 1, version=entry.version + 1)
+            ends = known is not None and known.phase in ENDS
+            taken = msgspec.structs.replace(
+                entry,
+                term=term_after(entry.term, self._ground.rng),
+                version=entry.version + 1,
+                phase=AppPhase.ENDING if ends else entry.phase,
+            )
             self._take(taken)
             self._tell_changed(taken)
             self._go_on(entry.spec.name)
+
+    def _has_moved_since(self, entry: m.Entry) -> bool:
+        """Whether we have known the app under a higher term, and let go of it."""
+        moved = self._moved.get(entry.spec.name)
+        return moved is not None and moved[0] > entry.term
+
+    def given_back(self, message: m.ReplicaSent) -> None:
+        """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
+        self.inherit([entry for entry in message.entries if entry.spec.name not in self._register.entries])
+        is_keeper, known = self._register.is_keeper(message.sender), self._register.entries
+        names = [entry.spec.name for entry in message.entries]
+        self._register.drop_at(message.sender, [app for app in names if not is_keeper or app not in known])
 
     def _tell_changed(self, entry: m.Entry) -> None:
         app = entry.spec.name
@@ -129,8 +155,11 @@ class Desk:
         hosts |= {peer.id: peer for peer in (*entry.spec.sources, entry.owner)}
         for peer in hosts.values():
             self._ground.send(peer, changed)
-        # Hosts are given the time to say that they are there, before what they run is placed anew.
-        self.deployments[app].heard = dict.fromkeys(hosts, self._ground.now)
+        # Hosts are asked again and again to say that they are there, before what they run is placed anew.
+        deployment, config = self.deployments[app], self._ground.config
+        since = Instant(self._ground.now - config.host_silence_max + HEIR_PATIENCE * config.retry)
+        deployment.heard, deployment.unheard = dict.fromkeys(hosts, since), set(hosts)
+        self.deployments[app].instances_heard.clear()
 
     def handed_over(self, message: m.HandedOver) -> None:
         """Take over apps of another steward, and say so."""
@@ -143,17 +172,34 @@ class Desk:
 
     def hand_over_taken(self, message: m.HandedOverTaken) -> None:
         """Let go of what another steward has taken over."""
-        self.overtaken(message.apps, message.sender)
+        for app, term in message.apps:
+            if self._is_behind(app, term):
+                self._moved_to(app, term, message.sender)
 
     def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
         """Let go of apps of which somebody else is the steward, under a higher term."""
         for app, term in apps:
             if self._is_behind(app, term) and by.id != self._ground.own.id:
-                self._let_go([app])
-                self._moved.pop(app, None)
-                self._moved[app] = (term, by)
-                if len(self._moved) > MOVED_MAX:
-                    del self._moved[next(iter(self._moved))]
+                entry = self._register.entries[app]
+                if entry.phase in ENDS:
+                    self._end_there(entry, by)
+                else:
+                    self._moved_to(app, term, by)
+
+    def _moved_to(self, app: str, term: int, by: Peer) -> None:
+        self._let_go([app])
+        self._moved.pop(app, None)
+        self._moved[app] = (term, by)
+        if len(self._moved) > MOVED_MAX:
+            del self._moved[next(iter(self._moved))]
+
+    def _end_there(self, entry: m.Entry, by: Peer) -> None:
+        """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
+        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec))
+        if entry.phase == AppPhase.ENDED:
+            self.deployments[entry.spec.name].stopped.clear()
+            self._change(entry, phase=AppPhase.ENDING)
+            self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
 
     def _is_behind(self, app: str, term: int) -> bool:
         entry = self._register.entries.get(app)
@@ -269,7 +315,7 @@ class Desk:
             self._place_anew(entry, deployment, [host])
             return
         deployment.started.add(message.instance)
-        deployment.heard[host.id] = self._ground.now
+        deployment.heard[host.id] = deployment.instances_heard[message.instance] = self._ground.now
         if entry.phase == AppPhase.STARTING and all(one.instance in deployment.started for one in entry.placed):
             self._run(entry, deployment)
 
@@ -305,10 +351,19 @@ class Desk:
             deployment.started -= {placed.instance for placed in lost}
             self._place_anew(entry, deployment, [placed.host for placed in lost])
             return
+        heard = deployment.instances_heard
+        gone = {one.instance for one in entry.placed if heard.setdefault(one.instance, ground.now) < quiet}
+        if gone:  # the host is there, but was restarted, and knows nothing of them
+            deployment.started -= gone
+            self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
+            return
         for number, peer in enumerate(entry.spec.sources):
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
-        ground.come_back(("deploy", app), RUNNING_LOOK * ground.config.retry)
+        unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
+        for host in sorted(unheard):
+            ground.send(host, m.StewardChanged(ground.own, app, entry.term))
+        ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
         """Tell the owner no more that its app runs."""
@@ -320,23 +375,28 @@ class Desk:
         """Take note of what runs on a host, and tell it what is ours and what should not run there."""
         mine: list[tuple[str, int, int]] = []
         unknown: list[tuple[str, int]] = []
+        strange: list[tuple[str, int]] = []
         for app, instance, term in message.hosted:
             entry = self._entry(app)
             if entry is None:
                 self._point_on(app, message.sender)
+                strange.append((app, instance))
                 continue
             if term > entry.term:
                 continue  # it has heard from another steward, who will tell us
             deployment = self.deployments[app]
             deployment.heard[message.sender.id] = self._ground.now
+            deployment.unheard.discard(message.sender.id)
             if instance < 0:
                 deployment.sources_heard[-1 - instance] = self._ground.now
             if self._belongs(entry, instance, message.sender):
+                deployment.instances_heard[instance] = self._ground.now
                 mine.append((app, instance, entry.term))
             else:
                 unknown.append((app, instance))
-        if mine or unknown:
-            self._ground.send(message.sender, m.HostTold(self._ground.own, tuple(mine), tuple(unknown)))
+        if mine or unknown or strange:
+            told = m.HostTold(self._ground.own, tuple(mine), tuple(unknown), tuple(strange))
+            self._ground.send(message.sender, told)
 
     def _point_on(self, app: str, host: Peer) -> None:
         """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
@@ -345,7 +405,7 @@ class Desk:
             self._ground.send(host, m.StewardMoved(self._ground.own, app, *moved))
 
     def _belongs(self, entry: m.Entry, instance: int, host: Peer) -> bool:
-        if entry.phase in (AppPhase.ENDING, AppPhase.ENDED):
+        if entry.phase in ENDS:
             return False
         if instance < 0:
             source = -1 - instance
@@ -356,13 +416,19 @@ class Desk:
 
     def end_asked(self, message: m.EndAsked) -> None:
         """End an app: stop all of it, then remember for a while that it has ended."""
-        entry = self._entry(message.app)
-        if entry is None or entry.phase == AppPhase.ENDED:
-            if self.is_open:
-                self._ground.send(message.sender, m.EndTold(self._ground.own, message.app))
+        app = message.spec.name
+        entry = self._entry(app)
+        if entry is None and app in self._moved:
+            self._point_on(app, message.sender)
+        elif entry is None:  # we may have forgotten it, and others not
+            self.open()
+            self._take(self._new_entry(message.spec, AppPhase.ENDING, message.sender))
+            self._go_on(app)
+        elif entry.phase == AppPhase.ENDED:
+            self._ground.send(message.sender, m.EndTold(self._ground.own, app))
         elif entry.phase != AppPhase.ENDING:
             self._change(entry, phase=AppPhase.ENDING)
-            self._go_on(message.app)
+            self._go_on(app)
 
     def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, spec = self._ground, entry.spec

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec
-from headwater.overlay.events import OverlayConfig
+from headwater.overlay.events import OverlayConfig, SendingWanted
 from headwater.overlay.trees import TreeConfig
 
 
@@ -48,7 +48,7 @@ class NodeTicked:
     """The deadline has come."""
 
 
-NodeEvent = NodeStarted | MessageReceived | AppSubmitted | AppEndWanted | LeaveWanted | NodeTicked
+NodeEvent = NodeStarted | MessageReceived | AppSubmitted | AppEndWanted | SendingWanted | LeaveWanted | NodeTicked
 
 
 class SendMessage(NamedTuple):
@@ -149,10 +149,15 @@ class NodeConfig:
     search_fanout: int = 3  # zone peers that are asked at each hop of the search
     search_patience: Duration = Duration(2 * SECOND)
     replicas_side: int = 4  # leaves on either side that keep a copy of the register: eight may not die within seconds
+    copy_silence_max: Duration = Duration(12 * SECOND)  # two words of a steward to its keepers, and a bit
+    lease: Duration = Duration(10 * SECOND)  # between two words of an owner to the steward of its app
+    lease_tries_max: int = 3  # unanswered, another steward is looked for
     retry: Duration = SECOND  # between two askings for anything that has not been answered
     tries_max: int = 5  # then whoever does not answer is passed over
     beat: Duration = Duration(2 * SECOND)  # of a host to the stewards of its instances
     host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then its instances are placed anew
+    steward_silence_max: Duration = Duration(20 * SECOND)  # then a host tells whoever is at its steward's place
+    strange_max: Duration = Duration(60 * SECOND)  # what no steward knows for so long is stopped: heirs are quicker
     announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
     ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended
-    load_told: Duration = Duration(SECOND // 2)  # changes of load within it are told together
+    load_told: Duration = Duration(SECOND // 10)  # changes of load within it are told together

@@ -7,6 +7,7 @@ steward that is silent, or knows nothing of an app yet, is no reason to stop it.
 from dataclasses import dataclass
 
 from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.events import StartInstance, StopInstance
 from headwater.node.part import Ground
@@ -25,6 +26,8 @@ class Hosted:
     term: int
     steward: Peer
     anchor: Peer
+    heard: Instant  # when a steward last said that it knows of it
+    strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class Sourced:
     key: NodeId
     term: int
     steward: Peer
+    heard: Instant  # when a steward last said that it knows of it
+    strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
 class Hosting:
@@ -72,11 +77,13 @@ class Hosting:
         place = (message.app, message.source)
         known = self.sourced.get(place)
         if known is not None and known.term > message.term:
+            self._refuse(message.sender, message.app, known)
             return
         if known is None:
             self.trees_wanted[message.key] = True
-            self.sourced[place] = Sourced(message.key, message.term, message.sender)
+            self.sourced[place] = Sourced(message.key, message.term, message.sender, self._ground.now)
         self._in_care_of(message.sender, message.app, -1 - message.source, message.term)
+        self._all_in_care_of(message.sender, message.app, message.term)
         way = self._ways.get(message.key)
         if way is not None:
             self._tell_path(message.app, message.source, message.sender, way)
@@ -136,12 +143,14 @@ class Hosting:
         ground, place = self._ground, (message.app, message.instance)
         known = self.hosted.get(place)
         if known is not None and known.term > message.term:
+            self._refuse(message.sender, message.app, known)
             return
+        self._all_in_care_of(message.sender, message.app, message.term)
         started = known is not None or self.load + message.chain.operators <= ground.config.capacity
         if known is not None:
             self._in_care_of(message.sender, message.app, message.instance, message.term)
         elif started:
-            self.hosted[place] = Hosted(message.chain, message.term, message.sender, message.anchor)
+            self.hosted[place] = Hosted(message.chain, message.term, message.sender, message.anchor, ground.now)
             ground.emit(StartInstance(message.app, message.instance, message.chain, message.anchor, message.flow))
             self._changed()
         ground.send(
@@ -153,14 +162,20 @@ class Hosting:
         if message.instance < 0:
             sourced = self.sourced.get((message.app, -1 - message.instance))
             if sourced is not None and sourced.term > message.term:
+                self._refuse(message.sender, message.app, sourced)
                 return
             self._end_source(message.app, -1 - message.instance)
         else:
             hosted = self.hosted.get((message.app, message.instance))
             if hosted is not None and hosted.term > message.term:
+                self._refuse(message.sender, message.app, hosted)
                 return
             self._stop(message.app, message.instance)
         self._ground.send(message.sender, m.StopTold(self._ground.own, message.app, message.instance))
+
+    def _refuse(self, steward: Peer, app: str, kept: Hosted | Sourced) -> None:
+        """Tell a steward that another has taken over since."""
+        self._ground.send(steward, m.StewardMoved(self._ground.own, app, kept.term, kept.steward))
 
     def _stop(self, app: str, instance: int) -> None:
         if self.hosted.pop((app, instance), None) is not None:
@@ -181,11 +196,35 @@ class Hosting:
         ground.come_back(BEAT, ground.config.beat)
         by_steward: dict[Peer, list[tuple[str, int, int]]] = {}
         for (app, instance), hosted in self.hosted.items():
-            by_steward.setdefault(hosted.steward, []).append((app, instance, hosted.term))
+            by_steward.setdefault(self._whom_to_tell(hosted), []).append((app, instance, hosted.term))
         for (app, source), sourced in self.sourced.items():
-            by_steward.setdefault(sourced.steward, []).append((app, -1 - source, sourced.term))
+            by_steward.setdefault(self._whom_to_tell(sourced), []).append((app, -1 - source, sourced.term))
         for steward, places in by_steward.items():
             ground.send(steward, m.HostBeat(ground.own, tuple(places)))
+
+    def _whom_to_tell(self, kept: Hosted | Sourced) -> Peer:
+        """Return its steward; of one that has been silent for long, whoever is at its place now and may be the heir."""
+        ground = self._ground
+        if ground.now - kept.heard <= ground.config.steward_silence_max or kept.strange_since is not None:
+            return kept.steward
+        return ground.ring.next_hop(kept.steward.id) or ground.own
+
+    def _find(self, app: str, instance: int) -> Hosted | Sourced | None:
+        return self.sourced.get((app, -1 - instance)) if instance < 0 else self.hosted.get((app, instance))
+
+    def _is_strange(self, app: str, instance: int, teller: Peer) -> None:
+        """Stop what nobody knows who should: not at once, since a steward may have yet to inherit it."""
+        kept, ground = self._find(app, instance), self._ground
+        if kept is None:
+            return
+        kept.steward = teller
+        if kept.strange_since is None:
+            kept.strange_since = ground.now
+        elif ground.now - kept.strange_since > ground.config.strange_max:
+            if instance < 0:
+                self._end_source(app, -1 - instance)
+            else:
+                self._stop(app, instance)
 
     def told(self, message: m.HostTold) -> None:
         """Obey a steward: what is its own, and what it does not want here."""
@@ -197,15 +236,21 @@ class Hosting:
                     self._end_source(app, -1 - instance)
             elif self._is_in_care(self.hosted.get((app, instance)), message.sender):
                 self._stop(app, instance)
+        for app, instance in message.strange:
+            self._is_strange(app, instance, message.sender)
 
     def _is_in_care(self, kept: Hosted | Sourced | None, steward: Peer) -> bool:
-        return kept is not None and kept.steward.id == steward.id
+        """Whether to obey a steward: ours, or whoever answered in the place of one that has been silent for long."""
+        if kept is None:
+            return False
+        is_silent = self._ground.now - kept.heard > self._ground.config.steward_silence_max
+        return kept.steward.id == steward.id or is_silent
 
     def _in_care_of(self, steward: Peer, app: str, instance: int, term: int) -> None:
-        kept: Hosted | Sourced | None
-        kept = self.sourced.get((app, -1 - instance)) if instance < 0 else self.hosted.get((app, instance))
+        kept = self._find(app, instance)
         if kept is None or term < kept.term:
             return
+        kept.heard, kept.strange_since = self._ground.now, None
         before, kept.term, kept.steward = kept.steward, term, steward
         if before.id != steward.id:  # it may not know, if it was cut off when another took over
             self._ground.send(before, m.StewardMoved(self._ground.own, app, term, steward))
@@ -216,12 +261,20 @@ class Hosting:
 
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Tell another steward from now on what is here of an app."""
-        places: list[tuple[int, Hosted | Sourced]] = [
-            *((instance, hosted) for (app, instance), hosted in self.hosted.items() if app == message.app),
-            *((-1 - source, sourced) for (app, source), sourced in self.sourced.items() if app == message.app),
-        ]
-        for instance, kept in places:
+        for instance, kept in self._places_of(message.app):
             self._in_care_of(message.sender, message.app, instance, message.term)
             if kept.steward.id == message.sender.id:
                 beat = m.HostBeat(self._ground.own, ((message.app, instance, kept.term),))
                 self._ground.send(message.sender, beat)
+
+    def _places_of(self, app: str) -> list[tuple[int, Hosted | Sourced]]:
+        return [
+            *((instance, hosted) for (name, instance), hosted in self.hosted.items() if name == app),
+            *((-1 - source, sourced) for (name, source), sourced in self.sourced.items() if name == app),
+        ]
+
+    def _all_in_care_of(self, steward: Peer, app: str, term: int) -> None:
+        """Tell whoever has a higher term for one part of an app of all other parts here: it may want them elsewhere."""
+        for instance, kept in self._places_of(app):
+            if kept.term < term:
+                self._in_care_of(steward, app, instance, term)

@@ -120,10 +120,9 @@ class AppRunningHeard(Message, frozen=True, tag="ah"):
 
 
 class EndAsked(Message, frozen=True, tag="ea"):
-    """End this app."""
+    """End this app; whoever has never heard of it can end it nevertheless, by its spec."""
 
-    app: str
-    key: NodeId
+    spec: AppSpec
 
 
 class EndTold(Message, frozen=True, tag="et"):
@@ -133,7 +132,7 @@ class EndTold(Message, frozen=True, tag="et"):
 
 
 class ReplicaSent(Message, frozen=True, tag="rs"):
-    """Keep these entries of a steward's register, in case that steward is lost."""
+    """Keep these entries of a steward's register, in case it is lost; sent to the steward itself: I keep these."""
 
     steward: Peer
     entries: tuple[Entry, ...]
@@ -144,6 +143,12 @@ class ReplicaKept(Message, frozen=True, tag="rp"):
 
     steward: Peer
     kept: tuple[tuple[str, int, int], ...]
+
+
+class ReplicaWanted(Message, frozen=True, tag="rw"):
+    """Give me back what you keep of these apps of mine: I have forgotten them."""
+
+    apps: tuple[str, ...]
 
 
 class ReplicaDropped(Message, frozen=True, tag="rx"):
@@ -250,10 +255,11 @@ class HostBeat(Message, frozen=True, tag="hh"):
 
 
 class HostTold(Message, frozen=True, tag="ht"):
-    """I am the steward of these of them, under these terms; of the others I know nothing, or they belong elsewhere."""
+    """I am the steward of these of them, under these terms; these others of my apps belong elsewhere."""
 
     mine: tuple[tuple[str, int, int], ...]
     unknown: tuple[tuple[str, int], ...]
+    strange: tuple[tuple[str, int], ...] = ()  # of apps that I know nothing of, unless I have yet to inherit them
 
 
 class StewardChanged(Message, frozen=True, tag="sc"):
@@ -284,6 +290,7 @@ ControlMessage = (
     | EndTold
     | ReplicaSent
     | ReplicaKept
+    | ReplicaWanted
     | ReplicaDropped
     | HandedOver
     | HandedOverTaken

@@ -71,6 +71,8 @@ class Node:
                 self._submit(spec)
             case AppEndWanted(app):
                 self.seeking.end(app)
+            case ring_events.SendingWanted():
+                self._to_ring(event)
             case LeaveWanted():
                 self._to_ring(ring_events.LeavingWanted())
         self._settle_trees()
@@ -78,8 +80,11 @@ class Node:
 
     def deadline(self) -> Instant | None:
         """Return when to be told the time, whatever else happens."""
-        ours = [self._ground.timers.first(), self.ring.deadline(), self.trees.deadline()]
-        return min((one for one in ours if one is not None), default=None)
+        first = self._ground.timers.first()
+        for other in (self.ring.deadline(), self.trees.deadline()):
+            if other is not None and (first is None or other < first):
+                first = other
+        return first
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
@@ -121,6 +126,8 @@ class Node:
                     self._ground.out.append(SendMessage(to, message))
                 case tree_events.HandDown(key, payload):
                     self._ground.emit(NoteHandedDown(key, payload))
+                case tree_events.DoubtPeer(peer):
+                    self._to_ring(ring_events.PeerDoubted(peer))
                 case tree_events.NotePath(key, path, is_rooted):
                     self.hosting.way_found(key, path, is_rooted)
                     self._ground.emit(NoteWay(key, path, is_rooted))
@@ -183,6 +190,8 @@ class Node:
                 self.desk.go_on(what)
             case _ if (name, what) == BEAT:
                 self.hosting.beat()
+                self.register.give_back_to_silent()
+                self._look_for_inheritance()
             case _ if (name, what) == LOAD:
                 self.hosting.tell_load()
             case _ if (name, what) == REPLICAS:
@@ -196,7 +205,8 @@ class Node:
         """Take over from a steward that is dead, if its place on the ring is ours now; else tell whose it is."""
         ground, leaves = self._ground, self.ring.known.leaves
         for identity, copy in list(self.register.copies.items()):
-            if identity in leaves or identity not in self.ring.known.dead:
+            is_silent = self.register.is_silent(copy, 3 * ground.config.copy_silence_max)
+            if identity in leaves or not (identity in self.ring.known.dead or is_silent):
                 continue  # alive, as far as we know
             heir = self.ring.next_hop(identity)
             if heir is None:
@@ -215,6 +225,9 @@ class Node:
         self.seeking.asked(message, self.desk.apps)
 
     def _replica_sent(self, message: m.ReplicaSent) -> None:
+        if message.steward.id == self.own.id:
+            self.desk.given_back(message)
+            return
         self.desk.overtaken([(entry.spec.name, entry.term) for entry in message.entries], message.steward)
         self.register.keep(message)
         self._look_for_inheritance()
@@ -226,6 +239,7 @@ class Node:
 
     def _steward_moved(self, message: m.StewardMoved) -> None:
         self.hosting.steward_moved(message)
+        self.seeking.steward_moved(message)
         self.desk.overtaken([(message.app, message.term)], message.steward)
 
 
@@ -243,6 +257,7 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.EndTold: lambda node, message: node.seeking.has_ended(message),
     m.ReplicaSent: Node._replica_sent,
     m.ReplicaKept: lambda node, message: node.register.kept(message),
+    m.ReplicaWanted: lambda node, message: node.register.give_back(message),
     m.ReplicaDropped: lambda node, message: node.register.forget(message),
     m.HandedOver: lambda node, message: node.desk.handed_over(message),
     m.HandedOverTaken: lambda node, message: node.desk.hand_over_taken(message),

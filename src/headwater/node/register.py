@@ -1,19 +1,32 @@
 """A steward's register, and the copies that its leaves keep of it in case the steward is lost.
 
 Entries carry a term and a version. Whoever takes an app over raises the term, so that of two who both think they are
-an app's steward, after a partition, one gives way wherever they meet: in a replica, or at a host.
+an app's steward, after a partition, one gives way wherever they meet: in a replica, or at a host. No two stewards, and
+no two lives of one that was restarted, take an app over under the same term: a part of it is drawn.
+
+A node that is restarted quickly is missed by nobody, yet has forgotten all it knew. So a steward compares notes with
+its keepers again and again; and a keeper that no longer hears from the steward gives back what it keeps.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.part import Ground
 
 REPLICAS: Final = ("replicas", b"")
 ENTRIES_MAX: Final = 8  # in one message
+DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go
+DRAWN_BITS: Final = 32  # of a term: two that are drawn at the same time differ
+
+
+def term_after(term: int, rng: Random) -> int:
+    """Return a term that is above another, and nobody else's."""
+    return ((term >> DRAWN_BITS) + 1) << DRAWN_BITS | rng.getrandbits(DRAWN_BITS)
 
 
 @dataclass(slots=True)
@@ -21,6 +34,7 @@ class _Copy:
     """What a leaf keeps of a steward's register."""
 
     steward: Peer
+    heard: Instant  # when we last heard from the steward about it
     entries: dict[str, m.Entry] = field(default_factory=dict)
 
 
@@ -33,6 +47,7 @@ class Register:
         self.entries: dict[str, m.Entry] = {}
         self.copies: dict[NodeId, _Copy] = {}
         self._kept_by: dict[NodeId, dict[str, tuple[int, int]]] = {}  # which leaf has which versions
+        self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
 
     def put(self, entry: m.Entry) -> None:
         """Keep a new version of an entry, and see that leaves keep it too."""
@@ -43,10 +58,13 @@ class Register:
 
     def drop(self, apps: Iterable[str]) -> None:
         """Care for apps no more."""
-        gone = tuple(app for app in apps if self.entries.pop(app, None) is not None)
+        gone = {app: self.entries.pop(app).term for app in apps if app in self.entries}
         if gone:
+            self._dropped |= gone
+            while len(self._dropped) > DROPPED_MAX:
+                del self._dropped[next(iter(self._dropped))]
             for peer in self._keepers():
-                self._ground.send(peer, m.ReplicaDropped(self._ground.own, self._ground.own, gone))
+                self.drop_at(peer, gone)
             for kept in self._kept_by.values():
                 for app in gone:
                     kept.pop(app, None)
@@ -71,11 +89,45 @@ class Register:
         if lacking:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
 
+    def compare(self) -> None:
+        """Ask every keeper what it keeps for us: one that was restarted has forgotten it."""
+        for peer in self._keepers():
+            self._ground.send(peer, m.ReplicaSent(self._ground.own, self._ground.own, ()))
+
     def kept(self, message: m.ReplicaKept) -> None:
-        """Take note of what a leaf keeps for us."""
-        known = self._kept_by.setdefault(message.sender.id, {})
+        """Take note of what a leaf keeps for us, or has taken over of what we kept for another."""
+        if message.steward.id != self._ground.own.id:
+            self._passed_on(message)
+            return
+        known = self._kept_by[message.sender.id] = {app: (term, version) for app, term, version in message.kept}
+        strange = [app for app in known if app not in self.entries]
+        dropped = [app for app in strange if self._dropped.get(app, -1) >= known[app][0]]
+        self.drop_at(message.sender, dropped)
+        if forgotten := tuple(app for app in strange if app not in dropped):
+            self._ground.send(message.sender, m.ReplicaWanted(self._ground.own, forgotten))
+        lacking = any(known.get(app, (-1, -1)) < (one.term, one.version) for app, one in self.entries.items())
+        if lacking and REPLICAS not in self._ground.timers:
+            self._ground.come_back(REPLICAS, self._ground.config.retry)
+
+    def drop_at(self, keeper: Peer, apps: Iterable[str]) -> None:
+        """Let somebody forget what it keeps for us."""
+        if gone := tuple(apps):
+            self._ground.send(keeper, m.ReplicaDropped(self._ground.own, self._ground.own, gone))
+
+    def is_keeper(self, peer: Peer) -> bool:
+        """Whether a peer should keep a copy of our register."""
+        return any(peer.id == keeper.id for keeper in self._keepers())
+
+    def _passed_on(self, message: m.ReplicaKept) -> None:
+        copy = self.copies.get(message.steward.id)
+        if copy is None or message.sender.id == message.steward.id:
+            return
         for app, term, version in message.kept:
-            known[app] = max(known.get(app, (-1, -1)), (term, version))
+            entry = copy.entries.get(app)
+            if entry is not None and (term, version) >= (entry.term, entry.version):
+                del copy.entries[app]
+        if not copy.entries:
+            del self.copies[message.steward.id]
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more, and find another keeper."""
@@ -91,10 +143,15 @@ class Register:
 
     def keep(self, message: m.ReplicaSent) -> None:
         """Keep entries of another's register."""
-        if message.steward.id == self._ground.own.id:
+        copy = self.copies.get(message.steward.id)
+        if copy is None and message.entries:
+            copy = self.copies[message.steward.id] = _Copy(message.steward, self._ground.now)
+        if copy is None:
+            self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, ()))
             return
-        copy = self.copies.setdefault(message.steward.id, _Copy(message.steward))
         copy.steward = message.steward
+        if message.sender.id == message.steward.id:
+            copy.heard = self._ground.now
         for entry in message.entries:
             if entry.is_newer_than(copy.entries.get(entry.spec.name)):
                 copy.entries[entry.spec.name] = entry
@@ -109,6 +166,28 @@ class Register:
                 copy.entries.pop(app, None)
             if not copy.entries:
                 del self.copies[message.steward.id]
+
+    def give_back_to_silent(self) -> None:
+        """Tell stewards that are silent about their registers what we keep for them: they may have forgotten it."""
+        for copy in self.copies.values():
+            if self.is_silent(copy, self._ground.config.copy_silence_max):
+                self._give_back(copy, copy.entries)
+
+    def give_back(self, message: m.ReplicaWanted) -> None:
+        """Tell a steward what we keep of apps that it has forgotten."""
+        copy = self.copies.get(message.sender.id)
+        if copy is not None:
+            self._give_back(copy, message.apps)
+
+    def _give_back(self, copy: _Copy, apps: Iterable[str]) -> None:
+        entries = tuple(copy.entries[app] for app in apps if app in copy.entries)
+        for start in range(0, len(entries), ENTRIES_MAX):
+            some = entries[start : start + ENTRIES_MAX]
+            self._ground.send(copy.steward, m.ReplicaSent(self._ground.own, copy.steward, some))
+
+    def is_silent(self, copy: _Copy, silence_max: int) -> bool:
+        """Whether a steward has said nothing about a copy for so long."""
+        return self._ground.now - copy.heard > silence_max
 
     def inherited(self, steward: NodeId) -> list[m.Entry]:
         """Return, and keep no more, what we kept for a steward whose place is ours now."""

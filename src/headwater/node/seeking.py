@@ -29,6 +29,7 @@ class Owned:
     number: int = 0  # of the question that is open
     steward: Peer | None = None
     is_registered: bool = False
+    unanswered: int = 0  # words to the steward
     is_running: bool = False
     is_ending: bool = False
     hops: int = APPOINTED
@@ -76,7 +77,9 @@ class Seeking:
             self._ask_end(owned)
         elif owned.is_ending:
             self._ended(app)
-        elif not owned.is_registered:
+        elif owned.is_registered:
+            self._renew(owned)
+        else:
             if owned.steward is not None:  # it did not answer
                 self.forget(owned.steward)
                 owned.full.add(owned.steward.id)
@@ -84,6 +87,18 @@ class Seeking:
                 self._look(owned)
             else:
                 self._appoint(owned)
+
+    def _renew(self, owned: Owned) -> None:
+        """Ask the steward whether it still cares for an app: all who knew of it may be lost."""
+        assert owned.steward is not None
+        owned.unanswered += 1
+        if owned.unanswered > self._ground.config.lease_tries_max:
+            self.forget(owned.steward)
+            owned.steward, owned.is_registered, owned.unanswered = None, False, 0
+            self._look(owned)
+            return
+        self._ground.send(owned.steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec))
+        self._ground.come_back(("app", owned.spec.name), self._ground.config.lease)
 
     def _look(self, owned: Owned) -> None:
         ground = self._ground
@@ -139,19 +154,27 @@ class Seeking:
     def registered(self, message: m.RegisterTold) -> None:
         """Take note that a steward cares for an app now, or look for another."""
         owned = self.owned.get(message.app)
-        if owned is None or owned.is_registered:
+        if owned is None:
             return
         if message.taken:
-            self._by_number.pop(owned.number, None)
-            owned.steward, owned.is_registered = message.sender, True
-            self._ground.emit(NoteStewardFound(message.app, message.sender, owned.hops))
-            if owned.is_ending:
-                self._ask_end(owned)
+            if not owned.is_registered:
+                self._by_number.pop(owned.number, None)
+                self._ground.emit(NoteStewardFound(message.app, message.sender, owned.hops))
+                self._in_care_of(owned, message.sender)
+            elif owned.steward is not None and owned.steward.id == message.sender.id:
+                owned.unanswered = 0
         elif owned.steward is not None and owned.steward.id == message.sender.id:
             self.known[message.sender.id] = (message.sender, self._ground.config.steward_apps_max)
             owned.full.add(message.sender.id)
-            owned.steward = None
+            owned.steward, owned.is_registered, owned.unanswered = None, False, 0
             self._look(owned)
+
+    def _in_care_of(self, owned: Owned, steward: Peer) -> None:
+        owned.steward, owned.is_registered, owned.unanswered = steward, True, 0
+        if owned.is_ending:
+            self._ask_end(owned)
+        else:
+            self._ground.come_back(("app", owned.spec.name), self._ground.config.lease)
 
     def _asked(self, number: int) -> Owned | None:
         app = self._by_number.get(number)
@@ -162,7 +185,8 @@ class Seeking:
         self._ground.send(message.sender, m.AppRunningHeard(self._ground.own, message.app))
         owned = self.owned.get(message.app)
         if owned is not None:
-            owned.steward, owned.is_registered = message.sender, True
+            if owned.steward is None or owned.steward.id != message.sender.id:
+                self._in_care_of(owned, message.sender)
             if not owned.is_running:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
@@ -171,11 +195,22 @@ class Seeking:
         """Turn to another steward from now on."""
         owned = self.owned.get(message.app)
         if owned is not None:
-            owned.steward, owned.is_registered = message.sender, True
+            self._in_care_of(owned, message.sender)
+
+    def steward_moved(self, message: m.StewardMoved) -> None:
+        """Turn to the steward that an earlier one names."""
+        owned = self.owned.get(message.app)
+        if owned is not None:
+            self._in_care_of(owned, message.steward)
 
     def _ask_end(self, owned: Owned) -> None:
+        """Have the steward end an app; if it is silent for long, anybody near can."""
         assert owned.steward is not None
-        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec.name, owned.spec.key))
+        owned.unanswered += 1
+        if owned.unanswered > self._ground.config.tries_max:
+            owned.unanswered = 0
+            owned.steward = self._ground.own
+        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
     def has_ended(self, message: m.EndTold) -> None:

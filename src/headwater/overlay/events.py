@@ -49,6 +49,13 @@ class CongestionChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerDoubted:
+    """Somebody above the ring does not hear a peer, which may be in our table without being a leaf."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class LeavingWanted:
     """This peer is to leave in good order."""
 
@@ -58,7 +65,7 @@ class Ticked:
     """The deadline has come."""
 
 
-Event = Started | Received | SendingWanted | CongestionChanged | LeavingWanted | Ticked
+Event = Started | Received | SendingWanted | CongestionChanged | PeerDoubted | LeavingWanted | Ticked
 
 
 class Send(NamedTuple):

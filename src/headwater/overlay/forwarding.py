@@ -20,6 +20,7 @@ class _Forward:
     message: m.Routed
     hop: Peer
     tried: set[NodeId] = field(default_factory=set)
+    refused: frozenset[NodeId] = frozenset()  # by these, who are not in the ring yet
 
 
 class Forwarding:
@@ -42,6 +43,10 @@ class Forwarding:
 
     def take(self, message: m.Routed) -> None:
         """Take over a message, once."""
+        if self._ring.phase is not Phase.ACTIVE and isinstance(message.cargo, m.JoinAsked):
+            # Two that join next to each other would hold back each other's wish for ever.
+            self._ring.send(message.sender.address, m.RoutedTaken(self._ring.own, message.number, taken=False))
+            return
         self._ring.send(message.sender.address, m.RoutedTaken(self._ring.own, message.number))
         if message.number in self._seen:
             return
@@ -51,11 +56,13 @@ class Forwarding:
         self._route(message, set())
 
     def taken(self, message: m.RoutedTaken) -> None:
-        """Take note that the next hop has it."""
+        """Take note that the next hop has it; if it is not in the ring yet, go on without it."""
         forward = self._forwards.get(message.number)
         if forward is not None and forward.hop.id == message.sender.id:
             del self._forwards[message.number]
             self._ring.timers.cancel(("forward", message.number))
+            if not message.taken:
+                self._route(forward.message, forward.tried, forward.refused | {forward.hop.id})
 
     def not_taken(self, number: int) -> None:
         """Try another hop; whether the first is still there is a question to ask."""
@@ -67,7 +74,7 @@ class Forwarding:
         if len(forward.tried) >= self._ring.config.forwards_max:
             self.undelivered += 1
             return
-        self._route(forward.message, forward.tried)
+        self._route(forward.message, forward.tried, forward.refused)
 
     def resolved(self, identity: NodeId) -> None:
         """Go on with what waited for a peer to answer, or to be dead."""
@@ -80,7 +87,7 @@ class Forwarding:
         for message in held:
             self._route(message, set())
 
-    def _route(self, message: m.Routed, tried: set[NodeId]) -> None:
+    def _route(self, message: m.Routed, tried: set[NodeId], refused: frozenset[NodeId] = frozenset()) -> None:
         ring = self._ring
         if ring.phase is not Phase.ACTIVE:
             self._hold(message)
@@ -88,10 +95,10 @@ class Forwarding:
         if message.hops > HOPS_MAX:
             self.undelivered += 1
             return
-        never = {message.cargo.joiner.id} if isinstance(message.cargo, m.JoinAsked) else set()
+        never = refused | {message.cargo.joiner.id} if isinstance(message.cargo, m.JoinAsked) else refused
         hop = ring.known.next_hop(message.key, ring.questions.doubtful() | never | tried)
         if hop is not None:
-            self._forward(message, hop, tried)
+            self._forward(message, hop, tried, refused)
             return
         owner = ring.known.next_hop(message.key, never)
         if owner is None:
@@ -99,7 +106,7 @@ class Forwarding:
         elif owner.id in ring.questions:
             self._wait(owner.id, message)
         else:  # it was tried, and has answered our question since: its answer to the message may have been lost
-            self._forward(message, owner, tried - {owner.id})
+            self._forward(message, owner, tried - {owner.id}, refused)
 
     def _hold(self, message: m.Routed) -> None:
         if len(self.held) >= self._ring.config.held_max:
@@ -114,13 +121,13 @@ class Forwarding:
         else:
             waiting.append(message)
 
-    def _forward(self, message: m.Routed, hop: Peer, tried: set[NodeId]) -> None:
+    def _forward(self, message: m.Routed, hop: Peer, tried: set[NodeId], refused: frozenset[NodeId]) -> None:
         ring, cargo = self._ring, message.cargo
         if isinstance(cargo, m.JoinAsked):
             rows = {peer.id: peer for peer in (*cargo.rows, *ring.row_for(cargo.joiner))}
             cargo = m.JoinAsked(cargo.joiner, tuple(rows.values())[: m.PEERS_MAX])
         ring.send(hop.address, m.Routed(ring.own, message.number, message.key, cargo, message.hops + 1))
-        self._forwards[message.number] = _Forward(message, hop, tried)
+        self._forwards[message.number] = _Forward(message, hop, tried, refused)
         ring.come_back(("forward", message.number), ring.questions.patience(ring.known.rtt_us(hop.id)))
 
     def _arrived(self, message: m.Routed) -> None:

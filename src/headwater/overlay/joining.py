@@ -71,6 +71,10 @@ class Joining:
             ring.send(peer.address, m.Ping(ring.own, ring.now))
         ring.come_back(LOOK, ring.config.answer_min)
 
+    def pass_over(self, peer: Peer) -> None:
+        """Do not join through a peer that is joining itself: some that wait for one another would wait for ever."""
+        self._candidates.pop(peer.id, None)
+
     def _looked(self) -> None:
         """Ask the nearest for others near it while that brings somebody nearer; then ask it for our place."""
         ring = self._ring

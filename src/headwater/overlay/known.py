@@ -1,6 +1,6 @@
 """Whom a peer knows, and how well: leaves, table, neighbourhood, those found dead, and how near each is."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from random import Random
 
 from headwater.model.peers import NodeId, Peer
@@ -103,7 +103,7 @@ class Known:
         peers = sorted({peer.id: peer for peer in self.everybody()}.values())
         return rng.sample(peers, min(count, len(peers)))
 
-    def next_hop(self, key: NodeId, besides: set[NodeId]) -> Peer | None:
+    def next_hop(self, key: NodeId, besides: Set[NodeId]) -> Peer | None:
         """Return the peer to send a message for this key to; None if nobody is nearer than we are."""
         if self.leaves.covers(key):
             return self.leaves.nearest(key, besides)

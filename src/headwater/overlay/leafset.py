@@ -4,7 +4,7 @@ Only peers that have answered us themselves are in here; what others say about t
 """
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
 from headwater.model.peers import RING, NodeId, Peer, clockwise, nearer
@@ -22,6 +22,8 @@ class LeafSet:
         self._left: list[tuple[int, Peer]] = []  # by the way from them to us
         self._by_id: dict[NodeId, Peer] = {}
         self._told: tuple[Peer, ...] = ()
+        self._wants_all = True  # a side has room, or the sides overlap
+        self._first = self._last = own  # the ends of the arc between the sides: bytes compare as the numbers do
 
     def __len__(self) -> int:
         """Return how many peers there are."""
@@ -47,10 +49,11 @@ class LeafSet:
         """Whether a peer would get a place on one of the sides."""
         if identity in self._by_id or identity == self.own:
             return False
-        if len(self._right) < self.side or len(self._left) < self.side:
+        if self._wants_all:
             return True
-        way = clockwise(self.own, identity)
-        return way < self._right[-1][0] or RING - way < self._left[-1][0]
+        if self._first < self._last:
+            return self._first < identity < self._last
+        return identity > self._first or identity < self._last
 
     def add(self, peer: Peer) -> list[Peer]:
         """Give a peer its place, and return those that lost theirs; the peer itself if there is none for it."""
@@ -78,6 +81,10 @@ class LeafSet:
     def _index(self) -> None:
         self._by_id = {entry[1].id: entry[1] for entry in (*self._left, *self._right)}
         self._told = tuple(self._by_id.values())
+        is_full = len(self._right) >= self.side and len(self._left) >= self.side
+        self._wants_all = not is_full or self._right[-1][0] + self._left[-1][0] > RING
+        if not self._wants_all:
+            self._first, self._last = self._left[-1][1].id, self._right[-1][1].id
 
     @property
     def knows_all(self) -> bool:
@@ -93,7 +100,7 @@ class LeafSet:
         way = clockwise(self.own, key)
         return way <= self._right[-1][0] or RING - way <= self._left[-1][0]
 
-    def nearest(self, key: NodeId, besides: frozenset[NodeId] | set[NodeId] = frozenset()) -> Peer | None:
+    def nearest(self, key: NodeId, besides: Set[NodeId] = frozenset()) -> Peer | None:
         """Return the peer nearest to a key; None if that is ourselves."""
         best, found = self.own, None
         for peer in self._told:

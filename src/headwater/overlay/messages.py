@@ -35,6 +35,7 @@ class Pong(Message, frozen=True, tag="po"):
     sent_us: int
     congestion: float = 0.0
     about: int = 0
+    is_active: bool = True  # False: I am on my way into the ring myself, so do not join through me
 
 
 class NearbyAsked(Message, frozen=True, tag="na"):
@@ -128,9 +129,10 @@ class Routed(Message, frozen=True, tag="ro"):
 
 
 class RoutedTaken(Message, frozen=True, tag="rk"):
-    """I have it."""
+    """I have it; or, not taken, it asks for a place in a ring that I am not in myself yet."""
 
     number: int
+    taken: bool = True
 
 
 class JoinTold(Message, frozen=True, tag="jt"):

@@ -30,6 +30,7 @@ from headwater.overlay.events import (
     NoteLeafGained,
     NoteLeafLost,
     OverlayConfig,
+    PeerDoubted,
     Phase,
     Received,
     Send,
@@ -96,6 +97,8 @@ class Ring:
                 self._forwarding.send(key, payload)
             case CongestionChanged(level):
                 self._congestion = level
+            case PeerDoubted(peer):
+                self.ask(peer, for_leaves=peer.id in self.known.leaves)
             case LeavingWanted():
                 self._leave()
         return self._out
@@ -175,11 +178,15 @@ class Ring:
             self.ask_wanted([message.sender])
 
     def _ping_heard(self, message: m.Ping) -> None:
-        self.send(message.sender.address, m.Pong(self.own, message.sent_us, self._congestion, message.about))
+        is_active = self.phase is Phase.ACTIVE
+        pong = m.Pong(self.own, message.sent_us, self._congestion, message.about, is_active)
+        self.send(message.sender.address, pong)
 
     def _pong_heard(self, message: m.Pong) -> None:
         sender = message.sender
         self.known.measured(sender, max(0, self.now - message.sent_us), message.congestion)
+        if not message.is_active:
+            self._joining.pass_over(sender)
         if message.about:
             wanted = self._asked_for.pop(message.about, None)
             if wanted is not None and wanted[1].id == sender.id:

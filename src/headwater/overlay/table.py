@@ -5,7 +5,7 @@ as many hops as it takes digits to tell all peers apart. Which of the many peers
 nearness in the network, so that the first, freely chosen hops are short.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,7 +97,7 @@ class RoutingTable:
             assert place == self._place(peer.id), f"{peer} is out of place"
 
 
-def closer_of(own: NodeId, key: NodeId, known: Iterator[Peer], besides: set[NodeId]) -> Peer | None:
+def closer_of(own: NodeId, key: NodeId, known: Iterator[Peer], besides: Set[NodeId]) -> Peer | None:
     """Return a peer that is nearer to a key than we are and shares no fewer digits with it: Pastry's rare case."""
     shared = shared_digits(own, key)
     best: Peer | None = None

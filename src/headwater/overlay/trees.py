@@ -98,7 +98,13 @@ class NotePath(NamedTuple):
     is_rooted: bool
 
 
-TreeEffect = SendToTree | HandDown | NotePath
+class DoubtPeer(NamedTuple):
+    """Have the ring ask whether a parent is there: while the ring takes it for alive, it names the same one again."""
+
+    peer: Peer
+
+
+TreeEffect = SendToTree | HandDown | NotePath | DoubtPeer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,7 @@ class TreeConfig:
     """How patient and how talkative the nodes of a tree are."""
 
     beat: Duration = Duration(2 * SECOND)  # between two wishes of a child
+    doubt: Duration = Duration(3 * SECOND)  # an answer and a bit is missing: then the ring is to ask the parent
     silence_max: Duration = Duration(7 * SECOND)  # three beats and a bit: then a parent, or a child, is gone
 
 
@@ -269,11 +276,18 @@ class Trees:
         if tree.parent is None:
             if not tree.is_rooted or self._ring.next_hop(tree.key) is not None:
                 self._find_parent(tree)
-        elif tree.parent_heard < quiet:
+        elif tree.parent_heard < quiet or self._is_lost(tree, tree.parent):
             self._find_parent(tree)
         else:
             self._wish(tree)
         self._prune(tree)
+
+    def _is_lost(self, tree: Tree, parent: Peer) -> bool:
+        """Whether a parent that does not answer is in doubt by now, so that the ring names another."""
+        if tree.parent_heard >= self._now - self._config.doubt:
+            return False
+        self._out.append(DoubtPeer(parent))
+        return self._ring.phase is Phase.ACTIVE and self._ring.next_hop(tree.key) != parent
 
     def _forget(self, peer: Peer) -> None:
         for tree in list(self._trees.values()):

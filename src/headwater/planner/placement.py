@@ -62,7 +62,8 @@ class PlacementPolicy(Protocol):
 class AlongTheWay:
     """The paper's placement, with the load spread over the leaf sets."""
 
-    easy: int = 2  # operators up to which a node counts as idle: below it the nearest wins, above it the least loaded
+    easy: int = 1  # operators up to which a node counts as idle: below it the nearest wins, above it the least loaded
+    crowded: int = 3  # operators beyond which a first chain goes to a neighbour of its data, if one runs fewer
 
     def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[Step]]) -> dict[int, Spot]:
         """Return a spot for every instance, stage by stage."""
@@ -79,7 +80,8 @@ class AlongTheWay:
 
     def _choose(self, step: Step, wish: Wish, taken: "_Taken", *, at_the_data: bool) -> Room:
         rooms = [step.node, *step.around]
-        if at_the_data and taken.load(step.node) + wish.operators <= step.node.capacity:
+        load = taken.load(step.node) + wish.operators
+        if at_the_data and load <= min(step.node.capacity, max(self.crowded, wish.operators)):
             return step.node
         idle = [room for room in rooms if taken.load(room) + wish.operators <= min(self.easy, room.capacity)]
         if idle:

@@ -135,6 +135,10 @@ class NodeWorld(World[Node]):
         """Whether nothing is wrong."""
         return not self.faults()
 
+    def app_faults(self, app: str) -> list[str]:
+        """Return what is not yet as it should be with one app and its tree."""
+        return self._app_faults(app)
+
     def _app_faults(self, app: str) -> list[str]:
         spec = self.specs[app]
         entries = [

@@ -13,6 +13,7 @@ from headwater.model.peers import Peer, id_of
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links, Network
 from headwater.sim.timeline import Timeline
+from headwater.sim.witness import Witness
 
 MESSAGE_BYTES = 200  # of one message, about; nothing depends on it but the time on a slow link
 
@@ -48,6 +49,8 @@ class World(ABC, Generic[M]):
         self.timeline = Timeline()
         self.network = Network(Random(f"{seed}/network"), links)
         self.machines: dict[str, M] = {}
+        self.witness: Witness | None = None
+        self.at_work = ""  # the machine that something happened to last
         self._zones, self._check_each = zones, check_each
         self._born = self._starts = 0
         self._wake: dict[str, Instant] = {}
@@ -94,6 +97,9 @@ class World(ABC, Generic[M]):
         machine = self.machines.get(address)
         if machine is None:
             return
+        self.at_work = address
+        if self.witness is not None:
+            self.witness.saw(self.timeline.now, address, event)
         for effect in machine.handle(event, self.timeline.now):
             self._do(address, effect)
         if self._check_each:

@@ -22,7 +22,7 @@ _SQL: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",  # as Headwater's columns are
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.exchange.reuse": "false",  # a stream that is read twice has its watermark in one of its copies only, else
+    "spark.sql.exchange.reuse": "false",  # else a stream that is read twice has its watermark in one copy only
     "spark.sql.streaming.stateStore.providerClass": _ROCKS,  # transformWithState runs on no other
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",  # else a batch uploads all state
     "spark.sql.streaming.checkpointFileManagerClass": _PLAIN_FILES,  # 0.22 s a micro-batch; the other forks chmod: 0.32

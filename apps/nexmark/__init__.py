@@ -1,0 +1,1 @@
+"""Nexmark: queries over the bids, auctions and people of an auction site."""

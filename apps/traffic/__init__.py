@@ -1,0 +1,1 @@
+"""Traffic: what a street makes of the vehicles on it."""

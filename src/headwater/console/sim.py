@@ -1,0 +1,212 @@
+"""`headwater sim`: the stories of many seeds, each in a world of its own, over all cores; or of one, to watch it."""
+
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headwater.console.screen import screen
+from headwater.model.errors import ConfigError
+from headwater.runtime.config import cores_here
+from headwater.sim.faults import faults_named
+from headwater.sim.story import NODES_MIN, Outcome, told
+from headwater.sim.troubled import NODES_MAX
+
+SEEDS: Final = 100
+SEEDS_AT_ONCE: Final = 8  # handed to a worker together: few enough that progress shows
+LATELY_TOLD: Final = 24  # events that are printed with a failure
+FAILURES_TOLD: Final = 20  # in full; beyond that only the commands
+
+
+def sim(
+    seeds: Annotated[int, typer.Option(metavar="N", help="How many stories.")] = SEEDS,
+    first: Annotated[int, typer.Option("--from", metavar="SEED", help="The first of the seeds.")] = 0,
+    seed: Annotated[int | None, typer.Option(metavar="SEED", help="Only this story.")] = None,
+    faults: Annotated[str, typer.Option(metavar="NAME[+NAME]", help="What goes wrong.")] = "stormy",
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", help="Nodes to begin with.", show_default="3 to 64, by the seed")
+    ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Print every event; with --seed.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one per core")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report of the run as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report on the last line.")] = False,
+) -> None:
+    """Let misfortune strike rings of nodes with apps, in a simulator, and demand that they are whole again."""
+    faults_named(faults)  # an unknown name is refused before anything runs
+    _refuse_nonsense(seeds, seed, nodes, workers, trace=trace)
+    console = screen(stderr=as_json)
+    tally = Tally(faults=faults, nodes=nodes)
+    if seed is not None:
+        tally.add(told(seed, faults, nodes, _line_printer(console) if trace else None))
+        _print_story(console, tally.outcomes[0])
+    else:
+        wanted = range(first, first + seeds)
+        console.print(f"{seeds:,} stories of {faults}, seeds {first} to {first + seeds - 1}", markup=False)
+        for outcome in _with_progress(console, wanted, faults, nodes, workers or cores_here()):
+            tally.add(outcome)
+            if outcome.failure is not None and tally.failed <= FAILURES_TOLD:
+                _print_failure(console, outcome)
+        _print_tally(console, tally)
+    if report is not None:
+        report.write_text(json.dumps(tally.report(), indent=1) + "\n", encoding="utf-8")
+        console.print(f"report: {report}", soft_wrap=True, markup=False)
+    if as_json:
+        print(json.dumps(tally.report()))
+    raise typer.Exit(1 if tally.failed else 0)
+
+
+def _refuse_nonsense(seeds: int, seed: int | None, nodes: int | None, workers: int | None, *, trace: bool) -> None:
+    if seeds < 1:
+        raise ConfigError(f"--seeds {seeds} tells no story; give at least 1")
+    if nodes is not None and not NODES_MIN <= nodes <= NODES_MAX:
+        raise ConfigError(f"--nodes {nodes} is not within {NODES_MIN} to {NODES_MAX}")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers {workers} leaves nobody to tell a story; give at least 1")
+    if trace and seed is None:
+        raise ConfigError("--trace prints one story: say which with --seed")
+
+
+@dataclass(slots=True)
+class Tally:
+    """How the stories of a run ended."""
+
+    faults: str
+    nodes: int | None
+    outcomes: list[Outcome] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    failed: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Take note of how one story ended."""
+        self.outcomes.append(outcome)
+        self.failed += outcome.failure is not None
+
+    @property
+    def seeds_per_s(self) -> float:
+        """Stories a second so far."""
+        return len(self.outcomes) / max(1e-9, time.monotonic() - self.began)
+
+    def report(self) -> dict[str, Any]:
+        """Return what is kept of a run."""
+        outcomes = sorted(self.outcomes, key=lambda outcome: outcome.seed)
+        healed = sorted(one.healed_in_s for one in outcomes if one.healed_in_s is not None)
+        return {
+            "faults": self.faults,
+            "nodes": self.nodes,
+            "seeds": {"first": outcomes[0].seed, "last": outcomes[-1].seed, "count": len(outcomes)},
+            "failed": self.failed,
+            "rings": _counts(one.nodes for one in outcomes),
+            "apps": sum(one.apps for one in outcomes),
+            "events": sum(one.events for one in outcomes),
+            "virtual_hours": round(sum(one.virtual_s for one in outcomes) / 3600, 2),
+            "took_s": round(time.monotonic() - self.began, 1),
+            "healed_in_s": {name: _quantile(healed, share) for name, share in QUANTILES.items()},
+            "digest_of_first": outcomes[0].digest,
+            "failures": [{"replay": one.replay, **asdict(one)} for one in outcomes if one.failure is not None],
+        }
+
+
+QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+
+
+def _quantile(ordered: list[float], share: float) -> float | None:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def _counts(sizes: Iterator[int]) -> dict[str, int]:
+    """Return how many rings there were of each span of sizes."""
+    spans = {
+        "3-4": range(3, 5),
+        "5-8": range(5, 9),
+        "9-16": range(9, 17),
+        "17-32": range(17, 33),
+        "33-64": range(33, 65),
+    }
+    found = list(sizes)
+    return {name: sum(size in span for size in found) for name, span in spans.items()}
+
+
+# --- many stories -----------------------------------------------------------------------------------------------------
+
+
+def _some(seeds: range, faults: str, nodes: int | None) -> list[Outcome]:
+    return [told(seed, faults, nodes) for seed in seeds]
+
+
+def _outcomes(seeds: range, faults: str, nodes: int | None, workers: int) -> Iterator[Outcome]:
+    """Let stories happen over processes, and yield how each ended, as they come."""
+    parts = [seeds[start : start + SEEDS_AT_ONCE] for start in range(0, len(seeds), SEEDS_AT_ONCE)]
+    if workers == 1:
+        for part in parts:
+            yield from _some(part, faults, nodes)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            for done in as_completed([pool.submit(_some, part, faults, nodes) for part in parts]):
+                yield from done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _with_progress(console: Console, seeds: range, faults: str, nodes: int | None, workers: int) -> Iterator[Outcome]:
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    began, failed = time.monotonic(), 0
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(seeds))
+        for number, outcome in enumerate(_outcomes(seeds, faults, nodes, workers), start=1):
+            failed += outcome.failure is not None
+            pace = number / max(1e-9, time.monotonic() - began)
+            progress.update(bar, completed=number, description=f"{pace:.1f} seeds/s, {failed} failed")
+            yield outcome
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _line_printer(console: Console) -> Any:
+    return lambda line: console.print(line, markup=False, soft_wrap=True)
+
+
+def _print_story(console: Console, outcome: Outcome) -> None:
+    if outcome.failure is not None:
+        _print_failure(console, outcome)
+        return
+    console.print(
+        f"seed {outcome.seed}: {outcome.nodes} nodes, {outcome.apps} apps, {outcome.events:,} events in "
+        f"{outcome.virtual_s:,.1f} s of virtual time; whole again {outcome.healed_in_s:.0f} s after healing",
+        soft_wrap=True,
+        markup=False,
+    )
+    console.print(f"digest {outcome.digest}", markup=False)
+
+
+def _print_failure(console: Console, outcome: Outcome) -> None:
+    failure = outcome.failure
+    assert failure is not None
+    console.print(f"seed {outcome.seed} failed at {failure.at_s:.3f} s: {failure.what}", style="red", markup=False)
+    for line in failure.lately[-LATELY_TOLD:]:
+        console.print(f"  {line}", markup=False, soft_wrap=True, style="dim")
+    console.print(f"digest {outcome.digest}\nreplay: {outcome.replay}", markup=False, soft_wrap=True)
+
+
+def _print_tally(console: Console, tally: Tally) -> None:
+    report = tally.report()
+    healed = report["healed_in_s"]["p99"]
+    console.print(
+        f"{len(tally.outcomes):,} stories, {tally.failed} failed; {report['apps']:,} apps, {report['events']:,} "
+        f"events, {report['virtual_hours']:,} virtual hours in {report['took_s']:,} s ({tally.seeds_per_s:.1f} seeds/s)"
+        + ("" if healed is None else f"; 99 % whole again within {healed:.0f} s of healing"),
+        soft_wrap=True,
+        markup=False,
+    )
+    for outcome in [one for one in tally.outcomes if one.failure is not None][FAILURES_TOLD:]:
+        console.print(f"replay: {outcome.replay}", markup=False, soft_wrap=True)

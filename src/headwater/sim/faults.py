@@ -1,0 +1,212 @@
+"""Misfortune as parts that combine: each strikes now and then, and what it began it also ends.
+
+A fault draws all its chance from the story's generator, in the order of striking, and acts on the world at once or
+plans what it does later. What it leaves behind, such as a node that is gone for good, is the world's new truth.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol
+
+from headwater.model.errors import ConfigError
+from headwater.model.time import SECOND
+from headwater.sim.troubled import TroubledWorld
+
+Range = tuple[float, float]
+
+
+class Fault(Protocol):
+    """Something that goes wrong again and again."""
+
+    @property
+    def every_s(self) -> float:
+        """Seconds between two strikes, on average."""
+        ...
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Go wrong once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashes:
+    """Nodes are gone without a word, several at once; most come back under their id, and remember nothing."""
+
+    every_s: float = 15.0
+    at_once_max: int = 3
+    for_good: float = 0.3
+    back_after_s: Range = (0.2, 30.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some nodes crash."""
+        for address in _some(world, rng, self.at_once_max):
+            if world.may_lose_one():
+                back_s = None if rng.random() < self.for_good else rng.uniform(*self.back_after_s)
+                world.lose(address, back_s=back_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joins:
+    """New nodes join, several at once."""
+
+    every_s: float = 20.0
+    at_once_max: int = 3
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some nodes join."""
+        for _ in range(rng.randint(1, self.at_once_max)):
+            if world.may_gain_one():
+                world.join()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaves:
+    """Nodes leave in good order."""
+
+    every_s: float = 30.0
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let one node leave."""
+        for address in _some(world, rng, 1):
+            if world.may_lose_one():
+                world.depart(address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollingRestarts:
+    """All nodes are restarted one after the other, as an upgrade does it."""
+
+    every_s: float = 25.0
+    down_s: Range = (0.2, 6.0)
+    pause_s: Range = (2.0, 6.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Begin to restart all nodes that are there now."""
+        at_s = 0.0
+        for address in sorted(world.nodes):
+            world.timeline.after(int(at_s * SECOND), self._restart, world, address, rng.uniform(*self.down_s))
+            at_s += rng.uniform(*self.pause_s)
+
+    def _restart(self, world: TroubledWorld, address: str, down_s: float) -> None:
+        if not world.is_healed and address in world.nodes and world.may_lose_one():
+            world.lose(address, back_s=down_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlakyLinks:
+    """All links lose, double and reorder messages for a while."""
+
+    every_s: float = 20.0
+    loss: Range = (0.01, 0.15)
+    lasts_s: Range = (5.0, 30.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let the links be bad."""
+        loss = rng.uniform(*self.loss)
+        world.note(f"links lose {loss:.0%} of the messages")
+        world.network.worsen(loss=loss, duplication=rng.uniform(0, 0.1), reordering=rng.uniform(0, 0.3))
+        world.later(rng.uniform(*self.lasts_s), world.network.worsen, loss=0.0, duplication=0.0, reordering=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowHosts:
+    """Some hosts take many times as long for everything, for a while."""
+
+    every_s: float = 15.0
+    at_once_max: int = 3
+    slowness: Range = (3.0, 60.0)
+    lasts_s: Range = (3.0, 25.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some hosts be slow."""
+        for address in _some(world, rng, self.at_once_max):
+            slowness = rng.uniform(*self.slowness)
+            world.note(f"{address} is {slowness:.0f} times slower")
+            world.network.slow(address, slowness)
+            world.later(rng.uniform(*self.lasts_s), world.network.slow, address, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutLinks:
+    """Single links carry nothing in one direction, for a while."""
+
+    every_s: float = 15.0
+    at_once_max: int = 4
+    lasts_s: Range = (3.0, 30.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Cut some links."""
+        for _ in range(rng.randint(1, self.at_once_max)):
+            one, other = rng.sample(sorted(world.nodes), 2)
+            world.note(f"nothing gets from {one} to {other}")
+            world.network.cut(one, other)
+            world.later(rng.uniform(*self.lasts_s), world.network.mend, one, other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitions:
+    """The network falls into two or three sides that do not hear one another, for a while."""
+
+    every_s: float = 40.0
+    sides_max: int = 3
+    lasts_s: Range = (5.0, 60.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Part the network; a node that joins later is on the first side."""
+        sides = rng.randint(2, self.sides_max)
+        side_of = {address: rng.randrange(sides) for address in sorted(world.nodes)}
+        parts = [" ".join(one for one in side_of if side_of[one] == side) for side in range(sides)]
+        world.note(f"parted: {' | '.join(parts)}")
+        world.network.part(side_of)
+        world.later(rng.uniform(*self.lasts_s), world.network.part, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppsComeAndGo:
+    """Users submit apps and end others; part of every story."""
+
+    every_s: float = 8.0
+    ends: float = 0.35
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let one app be submitted, or one be ended."""
+        if rng.random() < self.ends:
+            world.end_some_app(rng)
+        else:
+            world.submit_some_app(rng)
+
+
+NAMED: Final[Mapping[str, tuple[Fault, ...]]] = {
+    "calm": (),
+    "flaky-links": (FlakyLinks(), CutLinks()),
+    "rolling-restart": (RollingRestarts(),),
+    "split-brain": (Partitions(),),
+    "slow-hosts": (SlowHosts(),),
+    "churn": (Crashes(), Joins(), Leaves()),
+    "stormy": (
+        Crashes(),
+        Joins(),
+        Leaves(),
+        RollingRestarts(every_s=120.0),
+        FlakyLinks(),
+        CutLinks(),
+        SlowHosts(),
+        Partitions(),
+    ),
+}
+
+
+def faults_named(names: str) -> tuple[Fault, ...]:
+    """Return the faults of one name, or of several with a plus between them; each fault once."""
+    found: dict[Fault, None] = {}
+    for name in names.split("+"):
+        if name not in NAMED:
+            raise ConfigError(f"there are no faults {name!r}; there are: {', '.join(NAMED)}, also as a+b")
+        found |= dict.fromkeys(NAMED[name])
+    return tuple(found)
+
+
+def _some(world: TroubledWorld, rng: Random, at_most: int) -> Iterable[str]:
+    addresses = sorted(world.nodes)
+    return rng.sample(addresses, min(len(addresses), rng.randint(1, at_most)))

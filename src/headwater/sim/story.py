@@ -1,0 +1,180 @@
+"""The story of one seed: a ring grows, apps are deployed, faults strike, then everything heals and must be whole.
+
+First safety: the invariants of a machine after every event it handled, and those of the whole world once a second.
+Then liveness: with all faults ended, ring, trees and apps are whole again within `HEALING_S` of virtual time, and what
+is sent to a key arrives at its owner, once.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from headwater.model.peers import id_of
+from headwater.model.time import SECOND, Instant
+from headwater.overlay.events import SendingWanted
+from headwater.sim.faults import AppsComeAndGo, CutLinks, Fault, FlakyLinks, Partitions, SlowHosts, faults_named
+from headwater.sim.rings import owner_among
+from headwater.sim.troubled import NODES_MAX, Broken, TroubledWorld
+from headwater.sim.witness import Witness
+
+NODES_MIN: Final = 3
+SKEW: Final = 5  # of the number of nodes: half of all rings have four or less, one in ten more than forty
+GROWING_S: Final = 120  # until a ring that nothing disturbs is whole
+HEALING_S: Final = 300  # until one is whole again that was disturbed
+TROUBLE_S: Final = (20.0, 60.0)  # how long faults strike
+PROBES: Final = 8  # messages to random keys, after healing
+PROBES_S: Final = 10
+FAULTS_TOLD: Final = 6  # of what is not whole
+TOUCH_LINKS: Final = (FlakyLinks, CutLinks, Partitions, SlowHosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What broke in a story."""
+
+    what: str
+    at_s: float
+    lately: tuple[str, ...]  # the last events of the nodes concerned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the story of a seed ended."""
+
+    seed: int
+    faults: str
+    nodes: int
+    apps: int
+    events: int
+    virtual_s: float
+    healed_in_s: float | None  # None: it failed before, or never was whole again
+    digest: str
+    failure: Failure | None
+
+    @property
+    def replay(self) -> str:
+        """The command that lets the same happen again."""
+        return f"headwater sim --seed {self.seed} --faults {self.faults} --nodes {self.nodes}"
+
+
+def told(seed: int, faults: str, nodes: int | None = None, tell: Callable[[str], None] | None = None) -> Outcome:
+    """Let the story of a seed happen, and return how it ended."""
+    return Story(seed, faults, nodes, tell).run()
+
+
+class Story:
+    """One seed, from the first node to the last probe."""
+
+    def __init__(self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None) -> None:
+        """Draw the world; `nodes` fixes their number, all else stays as the seed has it."""
+        self._seed, self._names, self._faults = seed, faults, faults_named(faults)
+        self._rng = Random(f"{seed}/story")
+        drawn = NODES_MIN + int((NODES_MAX - NODES_MIN + 1) * self._rng.random() ** SKEW)
+        self._nodes = drawn if nodes is None else nodes
+        self._witness = Witness(tell)
+        self._healed_in_s: float | None = None
+        self._world = TroubledWorld(
+            seed,
+            nodes=self._nodes,
+            zones=self._rng.randint(1, 4),
+            links_fail=any(isinstance(fault, TOUCH_LINKS) for fault in self._faults),
+            witness=self._witness,
+        )
+
+    def run(self) -> Outcome:
+        """Let it happen."""
+        failure = None
+        try:
+            for act in (self._grow, self._deploy, self._suffer, self._heal, self._probe):
+                act()
+        except Broken as broken:
+            failure = self._failed(str(broken), broken.concerned)
+        except Exception as fault:  # a machine broke one of its invariants, or simply broke
+            where = traceback.extract_tb(fault.__traceback__)[-1]
+            what = f"{type(fault).__name__}: {fault} ({where.name}, line {where.lineno})"
+            failure = self._failed(what, (self._world.at_work,))
+        return self._outcome(failure)
+
+    def _failed(self, what: str, concerned: tuple[str, ...]) -> Failure:
+        at_s = self._world.timeline.now / SECOND
+        return Failure(what=what, at_s=at_s, lately=tuple(self._witness.lately(concerned)))
+
+    def _outcome(self, failure: Failure | None) -> Outcome:
+        world = self._world
+        return Outcome(
+            seed=self._seed,
+            faults=self._names,
+            nodes=self._nodes,
+            apps=len(world.specs),
+            events=world.timeline.happened,
+            virtual_s=round(world.timeline.now / SECOND, 3),
+            healed_in_s=self._healed_in_s,
+            digest=self._witness.digest(),
+            failure=failure,
+        )
+
+    # --- the acts -----------------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Let nodes join one by one, and in some stories half of them at once."""
+        world, rng = self._world, self._rng
+        world.add()
+        at_once = self._nodes // 2 if rng.random() < 0.3 else 0
+        for number in range(1, self._nodes):
+            world.join()
+            if number <= self._nodes - at_once:
+                world.run(rng.uniform(0.05, 0.5))
+        self._demand(GROWING_S)
+
+    def _deploy(self) -> None:
+        for _ in range(self._rng.randint(1, 4)):
+            self._world.submit_some_app(self._rng)
+        self._world.run(self._rng.uniform(0, 6))  # in some stories faults strike before all run
+
+    def _suffer(self) -> None:
+        ends = Instant(self._world.timeline.now + int(self._rng.uniform(*TROUBLE_S) * SECOND))
+        for fault in (*self._faults, AppsComeAndGo()):
+            for at in self._strikes(fault, ends):
+                self._world.timeline.at(at, fault.strike, self._world, self._rng)
+        while self._world.timeline.now < ends:
+            self._world.run(1.0)
+            self._world.check_safety()
+
+    def _strikes(self, fault: Fault, ends: Instant) -> Iterator[int]:
+        """Draw when a fault strikes: at any time, as often as it does on average; the first time soon."""
+        at = self._world.timeline.now + self._rng.uniform(0, min(fault.every_s, TROUBLE_S[0])) * SECOND
+        while at < ends:
+            yield int(at)
+            at += self._rng.expovariate(1 / fault.every_s) * SECOND
+
+    def _heal(self) -> None:
+        world = self._world
+        world.heal()
+        began = world.timeline.now
+        self._demand(HEALING_S)
+        self._healed_in_s = (world.timeline.now - began) / SECOND
+
+    def _demand(self, within_s: int) -> None:
+        world = self._world
+        if not world.run_until(world.is_whole, at_most=within_s, step=2.0):
+            faults = world.faults()
+            more = f"; and {len(faults) - FAULTS_TOLD} more" if len(faults) > FAULTS_TOLD else ""
+            what = f"not whole after {within_s} s: {'; '.join(faults[:FAULTS_TOLD])}{more}"
+            raise Broken(what, *world.concerned())
+        world.check_safety()
+
+    def _probe(self) -> None:
+        """Demand that what is sent to a key arrives at its owner, once."""
+        world, rng = self._world, self._rng
+        keys = {f"probe{number}".encode(): id_of(rng.getrandbits(128)) for number in range(PROBES)}
+        senders = {payload: rng.choice(sorted(world.nodes)) for payload in keys}
+        for payload, key in keys.items():
+            world.tell(senders[payload], SendingWanted(key, payload))
+        world.run(PROBES_S)
+        for payload, key in keys.items():
+            owner = owner_among((node.own for node in world.nodes.values()), key).address
+            arrived = world.delivered.get(payload, [])
+            if arrived != [owner]:
+                raise Broken(f"{payload.decode()} belongs to {owner} and arrived at {arrived}", senders[payload], owner)

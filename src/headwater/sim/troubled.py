@@ -1,0 +1,243 @@
+"""A world of nodes in which things go wrong, and which knows what may be lost by that and what may not.
+
+An app that was submitted is owed to its user, with these exceptions and no others:
+
+- its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
+- its owner was lost, and so was everybody else who knew of the app: the steward and all keepers of its register, as
+  many as there should be, within `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew.
+  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough, or
+  one if the app was taken as lately;
+- all its sources are gone for good: its entry is kept, but there is no way along which to place it;
+- its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
+  So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
+  and on another side of a partition the app went on.
+
+While its owner lives, an app is owed whoever else is lost.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from headwater.model.peers import Peer
+from headwater.model.time import SECOND, Instant
+from headwater.node.deployment import ENDS, AppPhase
+from headwater.node.events import NodeConfig, NodeEffect, NodeStarted, NoteDelivered, NoteStewardFound, StartInstance
+from headwater.node.messages import Entry
+from headwater.node.node import Node
+from headwater.sim.nodes import NodeWorld
+from headwater.sim.witness import Witness
+
+SECONDS_TO_COPY: Final = 20
+CONTACTS: Final = 3  # that a node is given to join through
+OPERATORS_PER_NODE: Final = 3  # of all apps together, well below what nodes have room for
+NODES_MAX: Final = 64
+
+
+class Broken(Exception):
+    """Something is not as it must be; with the nodes that are concerned."""
+
+    def __init__(self, what: str, *concerned: str) -> None:
+        """Say what, and whose last events explain it."""
+        super().__init__(what)
+        self.concerned = concerned
+
+
+class TroubledWorld(NodeWorld):
+    """Nodes that are lost and come back, and the account of what is owed to users."""
+
+    def __init__(self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness) -> None:
+        """Begin without nodes; `links_fail` if any fault is going to touch the network."""
+        super().__init__(seed, zones=zones, config=NodeConfig(), check_each=True)
+        self.witness: Witness = witness
+        self.is_healed = False
+        self.delivered: dict[bytes, list[str]] = {}
+        self._links_fail = links_fail
+        self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
+        self._to_return: dict[str, Peer] = {}
+        self._taken: dict[str, Instant] = {}  # when the owner of an app was told that a steward has it
+        self._orphans: set[str] = set()  # apps whose owner was lost
+        self._undecided: set[str] = set()  # apps whose end was wanted of an owner that was lost
+        self._knower_losses: dict[str, list[Instant]] = {}
+        self._excused: set[str] = set()
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def note(self, what: str) -> None:
+        """Let the witness know of something that happens to the world."""
+        self.witness.noted(self.timeline.now, what)
+
+    def later(self, after_s: float, action: Any, *details: Any, **more: Any) -> None:
+        """Plan the end of a fault; healing may come before it, and then it changes nothing."""
+        self.timeline.after(int(after_s * SECOND), lambda: None if self.is_healed else action(*details, **more))
+
+    def may_lose_one(self) -> bool:
+        """Whether enough nodes would stay in the ring: one without any that others could join is none."""
+        return sum(node.is_active for node in self.nodes.values()) > self._nodes_min
+
+    def may_gain_one(self) -> bool:
+        """Whether there are not too many yet."""
+        return len(self.nodes) + len(self._to_return) < self._nodes_max
+
+    def contacts(self) -> list[str]:
+        """Return some nodes to join through, as a user would name them."""
+        addresses = sorted(address for address, node in self.nodes.items() if node.is_active)
+        return self.rng.sample(addresses, min(CONTACTS, len(addresses)))
+
+    def join(self) -> None:
+        """Let a new node join."""
+        address = self.add(self.contacts())
+        self.note(f"{address} joins")
+
+    def lose(self, address: str, *, back_s: float | None) -> None:
+        """Let a node crash, and come back after some seconds or never."""
+        peer = self.nodes[address].own
+        self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}")
+        self._account_for(address)
+        self.crash(address)
+        if back_s is not None:
+            self._to_return[address] = peer
+            self.timeline.after(int(back_s * SECOND), self._come_back, address)
+
+    def depart(self, address: str) -> None:
+        """Let a node leave in good order."""
+        self.note(f"{address} leaves")
+        self._account_for(address)
+        self.leave(address)
+
+    def _come_back(self, address: str) -> None:
+        peer = self._to_return.pop(address, None)
+        if peer is not None:
+            self.note(f"{address} is back")
+            self.start(peer, NodeStarted(self.contacts()))
+
+    def heal(self) -> None:
+        """End all faults: links are whole, who was to come back is back, and whoever seeks a way in is shown one."""
+        self.note("healed")
+        self.is_healed = True
+        self.network.heal()
+        for address in sorted(self._to_return):
+            self._come_back(address)
+        for address, node in sorted(self.nodes.items()):
+            if not node.is_active:
+                self.tell(address, NodeStarted([one for one in self.contacts() if one != address]))
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    def submit_some_app(self, rng: Random) -> None:
+        """Let a user submit an app somewhere, as long as all apps together need no more than nodes have room for."""
+        running = sum(len(self.specs[app].chains) for app in self.specs if app not in self.ended)
+        operators = rng.randint(1, 5)
+        active = [address for address, node in sorted(self.nodes.items()) if node.is_active]
+        if active and running + operators <= OPERATORS_PER_NODE * self._nodes_min:
+            app = f"app{len(self.specs)}"
+            spec = self.random_app(app, operators=operators, sources=rng.randint(1, min(2, operators)))
+            address = rng.choice(active)
+            self.note(f"{app} is submitted to {address}")
+            self.submit(spec, address)
+
+    def end_some_app(self, rng: Random) -> None:
+        """Let a user end one of the apps, through the node it was submitted to."""
+        apps = [app for app in self.specs if app not in self.end_wanted and app not in self._orphans]
+        if apps:
+            app = rng.choice(apps)
+            self.note(f"the end of {app} is wanted")
+            self.end(app)
+
+    def _do(self, address: str, effect: NodeEffect) -> None:
+        super()._do(address, effect)
+        match effect:
+            case NoteStewardFound(app):
+                self._taken.setdefault(app, self.timeline.now)
+            case NoteDelivered(_, _, payload):
+                self.delivered.setdefault(payload, []).append(address)
+            case StartInstance(app, instance) if app in self.ended and not self._links_fail:
+                raise Broken(f"{app} has ended, and its instance {instance} is started on {address}", address)
+
+    # --- the account --------------------------------------------------------------------------------------------------
+
+    def _account_for(self, address: str) -> None:
+        """Take note of what is lost with a node."""
+        lost = self.nodes[address]
+        for app, (owner, _) in self.submitted.items():
+            if owner == address and app not in self._orphans:
+                self._orphans.add(app)
+                if app in self.end_wanted and app not in self.ended:
+                    self.end_wanted.discard(app)
+                    self._undecided.add(app)
+                if app not in self._taken:
+                    self._excused.add(app)
+        for app in sorted(_known_to(lost)):
+            self._knower_lost(app, besides=lost)
+        for app in sorted(_ends_known_to(lost) & self.end_wanted) if self._links_fail else ():
+            if not any(app in _ends_known_to(node) for node in self.nodes.values() if node is not lost):
+                self.end_wanted.discard(app)
+                self._undecided.add(app)
+
+    def _knower_lost(self, app: str, besides: Node) -> None:
+        now = self.timeline.now
+        losses = self._knower_losses.setdefault(app, [])
+        losses.append(now)
+        if not any(app in _known_to(node) for node in self.nodes.values() if node is not besides):
+            of_late = sum(now - loss <= SECONDS_TO_COPY * SECOND for loss in losses)
+            keepers = min(2 * self.config.replicas_side, len(self.nodes) - 1)
+            if of_late >= self._losses_excusing(app, keepers):
+                self._excused.add(app)
+
+    def _losses_excusing(self, app: str, keepers: int) -> int:
+        """Return how many losses of those who knew of an app, of late, explain that nobody does."""
+        if not self._links_fail:
+            return max(2, keepers)
+        taken = self._taken.get(app, Instant(0))
+        return 1 if self.timeline.now - taken <= SECONDS_TO_COPY * SECOND else 2
+
+    def entries(self, app: str) -> list[tuple[str, Entry]]:
+        """Return all entries of an app in the registers of stewards, with their addresses."""
+        return [
+            (address, node.register.entries[app])
+            for address, node in self.nodes.items()
+            if app in node.register.entries
+        ]
+
+    def check_safety(self) -> None:
+        """Raise if two stewards have an app under the same term."""
+        for app in self.specs:
+            terms: dict[int, str] = {}
+            for address, entry in self.entries(app):
+                other = terms.setdefault(entry.term, address)
+                if other != address:
+                    raise Broken(
+                        f"{app} has two stewards under term {entry.term}: {other} and {address}", other, address
+                    )
+
+    def _app_faults(self, app: str) -> list[str]:
+        entries = self.entries(app)
+        if app in self._orphans and app in self._excused and not entries:
+            return []  # what its hosts ran of it may run on until they find nobody who knows of it
+        if app in self._undecided and not self._hosts(app) and all(one.phase == AppPhase.ENDED for _, one in entries):
+            return []
+        if app not in self.end_wanted and not any(peer.address in self.nodes for peer in self.specs[app].sources):
+            return [] if entries else [f"{app}, without a source, has no steward"]
+        return super()._app_faults(app)
+
+    def concerned(self) -> list[str]:
+        """Return the nodes whose events may tell why apps are not as they should be: stewards and owners."""
+        return list(dict.fromkeys(self._concerned()))
+
+    def _concerned(self) -> Iterator[str]:
+        for app in self.specs:
+            if self._app_faults(app):
+                yield from (address for address, _ in self.entries(app))
+                yield self.submitted[app][0]
+        yield from (address for address, node in self.nodes.items() if not node.is_active)
+
+
+def _known_to(node: Node) -> set[str]:
+    """Return the apps that a node knows of, as their steward or as a keeper of its register."""
+    return {*node.register.entries, *(app for copy in node.register.copies.values() for app in copy.entries)}
+
+
+def _ends_known_to(node: Node) -> set[str]:
+    """Return the apps that a node knows to have ended, or to be ending."""
+    copies = (entry for copy in node.register.copies.values() for entry in copy.entries.values())
+    return {entry.spec.name for entry in (*node.register.entries.values(), *copies) if entry.phase in ENDS}

@@ -1,0 +1,67 @@
+"""`headwater sim` tells stories over processes, reports them, and ends with 1 if one of them fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.sim.troubled import Broken, TroubledWorld
+from tests.console.flows import Command
+
+
+def test_seeds_run_over_processes_and_are_reported(headwater: Command, tmp_path: Path) -> None:
+    report = tmp_path / "sim.json"
+    result = headwater(
+        "sim", "--seeds", "4", "--nodes", "3", "--faults", "churn", "--workers", "2", "--report", str(report)
+    )
+    assert result.exit_code == 0, result.stdout
+    assert "4 stories, 0 failed" in result.stdout
+    kept = json.loads(report.read_text())
+    assert kept["seeds"] == {"first": 0, "last": 3, "count": 4}
+    assert kept["failed"] == 0
+    assert kept["rings"]["3-4"] == 4
+    assert kept["failures"] == []
+
+
+def test_one_seed_prints_its_digest_the_same_each_time(headwater: Command) -> None:
+    once, again = (headwater("sim", "--seed", "5", "--faults", "calm", "--nodes", "3").stdout for _ in range(2))
+    assert once == again
+    assert "digest " in once
+
+
+def test_a_trace_is_printed_event_by_event(headwater: Command) -> None:
+    result = headwater("sim", "--seed", "5", "--faults", "calm", "--nodes", "3", "--trace")
+    assert "NodeStarted" in result.stdout
+    assert "healed" in result.stdout
+
+
+def test_json_is_the_last_line(headwater: Command) -> None:
+    result = headwater("sim", "--seeds", "1", "--nodes", "3", "--faults", "calm", "--workers", "1", "--json")
+    assert json.loads(result.stdout.splitlines()[-1])["seeds"]["count"] == 1
+
+
+def test_a_failure_prints_what_broke_and_how_to_replay_it(headwater: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(world: TroubledWorld) -> None:
+        raise Broken("two suns", "n1")
+
+    monkeypatch.setattr(TroubledWorld, "check_safety", broken)
+    result = headwater("sim", "--seeds", "1", "--nodes", "3", "--faults", "calm", "--workers", "1")
+    assert result.exit_code == 1
+    assert "two suns" in result.stdout
+    assert "replay: headwater sim --seed 0 --faults calm --nodes 3" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--faults", "earthquake"], "there are no faults 'earthquake'"),
+        (["--nodes", "2"], "--nodes 2 is not within 3 to 64"),
+        (["--seeds", "0"], "--seeds 0 tells no story"),
+        (["--workers", "0"], "--workers 0 leaves nobody"),
+        (["--trace"], "say which with --seed"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_runs(headwater: Command, options: list[str], sentence: str) -> None:
+    result = headwater("sim", *options)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
