@@ -224,6 +224,36 @@ def test_adaptive_consumption_is_cut_by_a_turn_that_took_too_long() -> None:
     assert consumption.rows_for(one) == 1
 
 
+@pytest.mark.parametrize(("fixed_us", "row_us"), [(15_000, 10), (30_000, 50), (8_000, 1)])
+def test_a_turn_that_is_long_whatever_it_takes_is_not_cut_down_to_a_row(fixed_us: int, row_us: int) -> None:
+    """Else its queue would never be emptied: thousands of turns that are all fixed cost."""
+    consumption = Consumption()
+    one = queue(1, waiting=1_000_000)
+    one.rows_wanted = 1
+    taken = 0
+    for _ in range(60):
+        rows = consumption.rows_for(one)
+        turn_us = fixed_us + row_us * rows
+        one.cost.learn(rows, turn_us)
+        consumption.learn(one, rows, turn_us)
+        taken += rows
+    assert taken > 5_000
+    assert fixed_us + row_us * one.rows_wanted <= 2 * Consumption.TURN_US_MAX
+
+
+def test_rows_that_are_dear_one_by_one_still_come_one_by_one() -> None:
+    consumption = Consumption()
+    one = queue(1, waiting=1_000)
+    longest = 0
+    for _ in range(100):
+        rows = consumption.rows_for(one)
+        one.cost.learn(rows, 15_000 * rows)
+        consumption.learn(one, rows, 15_000 * rows)
+        longest = max(longest, rows)
+    assert longest <= 64
+    assert one.rows_wanted <= 4
+
+
 def test_adaptive_consumption_learns_nothing_from_a_turn_that_was_not_full() -> None:
     """Few rows waited; that says nothing about many."""
     consumption, one = Consumption(), queue(0, waiting=1_000)

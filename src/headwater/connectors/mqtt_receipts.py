@@ -6,11 +6,14 @@ two, or cut off before the acknowledgement arrives, we are sent what is stored; 
 are part of the position, each with a check of the contents. What comes again, under one of these ids, with these
 contents, is refused.
 
-At QoS 2 this is exact: a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before the id is
-gone from the committed position. At QoS 1 nobody tells us that an acknowledgement arrived, and from then on the broker
-may give the id to another message: one that numbers consecutively, as mosquitto does, comes back to an id long after we
-have forgotten it, and one that reuses ids at once could confuse us only with an equal message on the same topic. Of
-stored messages as many are remembered as may be under way; later ones prove that the broker has heard of the earlier.
+At QoS 2 a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before the id is gone from those that
+the committed position holds for this reason. At QoS 1 nobody tells us that an acknowledgement arrived, and from then on
+the broker may give the id to another message; so as many acknowledged ids are remembered as may be under way, since
+later messages prove that the broker has heard of the earlier. Completed ids of QoS 2 are remembered as well: mosquitto,
+restarted, sends a message again that waits for PUBCOMP, though the protocol asks for PUBREL only. All this relies on
+brokers that number consecutively, as most do, and come back to an id long after we have forgotten it. One that is seen
+to reuse an id earlier is trusted by the protocol alone, and nothing acknowledged is remembered of it: rather a message
+of QoS 1 again than one lost that only looks the same.
 
 Pure bookkeeping: knows no sockets and no threads.
 """
@@ -60,8 +63,10 @@ class Receipts:
         self._remembered_max = remembered_max
         self._open: dict[int, Receipt] = {}
         self._polled: list[Receipt] = []  # will be stored by the next commit
-        self._stored = {} if position is None else _unpacked(position["stored"])  # QoS 1: checks by id, oldest first
-        self._received = {} if position is None else _unpacked(position["received"])  # QoS 2: not released yet
+        # The checks of stored messages by packet id: of those done with, oldest first, and of QoS 2 not released yet.
+        self._done = {} if position is None else _unpacked(position["done"])
+        self._received = {} if position is None else _unpacked(position["received"])
+        self._reuses_ids = False if position is None else position["reuses_ids"]
         self._released: dict[int, None] = {}  # QoS 2: to be forgotten by a commit, and then completed
         self._forgotten: tuple[int, ...] = ()  # of those, the ones that the position in hand leaves out
 
@@ -76,11 +81,14 @@ class Receipts:
         if again and known is not None and known.check == check:
             known.is_current = True
             return Verdict.AGAIN, None
-        if again and (self._received if qos == 2 else self._stored).get(packet_id) == check:
+        if again and check in (self._received.get(packet_id), self._done.get(packet_id)):
             return Verdict.STORED, None
+        if packet_id in self._done and not again:
+            self._reuses_ids = True
+            self._done.clear()
         if known is not None:
             known.is_current = False  # the id is another message's now; acknowledging it would lose that
-        for book in (self._stored, self._received, self._released):
+        for book in (self._done, self._received, self._released):
             book.pop(packet_id, None)
         receipt = self._open[packet_id] = Receipt(packet_id, qos, check)
         return Verdict.NEW, receipt
@@ -89,24 +97,21 @@ class Receipts:
         """Return the part of the position that holds once the rows of these messages are committed."""
         self._polled += receipts
         self._forgotten = tuple(self._released)
-        stored = dict(self._stored)
-        received = {one: check for one, check in self._received.items() if one not in self._released}
-        self._count_in(self._polled, stored, received)
-        return {"stored": _packed(stored), "received": _packed(received)}
+        done, received = dict(self._done), dict(self._received)
+        self._count_in(done, received)
+        return {"done": _packed(done), "received": _packed(received), "reuses_ids": self._reuses_ids}
 
     def committed(self) -> list[tuple[Reply, int]]:
         """Return what to tell the broker now that the position of the last poll is committed."""
-        self._count_in(self._polled, self._stored, self._received)
         replies = [(first_reply(one.qos), one.packet_id) for one in self._polled if one.is_current]
+        replies += [(Reply.COMPLETED, one) for one in self._forgotten if one in self._released]
+        self._count_in(self._done, self._received)
         for one in self._polled:
             if self._open.get(one.packet_id) is one:
                 del self._open[one.packet_id]
-        self._polled.clear()
         for packet_id in self._forgotten:
-            self._received.pop(packet_id, None)
-            if packet_id in self._released:  # else the connection is gone, and the next one will ask again
-                del self._released[packet_id]
-                replies.append((Reply.COMPLETED, packet_id))
+            self._released.pop(packet_id, None)
+        self._polled.clear()
         self._forgotten = ()
         return replies
 
@@ -127,25 +132,29 @@ class Receipts:
             receipt.is_current = False
         if not kept:
             self._open.clear()
-            self._stored.clear()
+            self._done.clear()
             self._received.clear()
+            self._reuses_ids = False
 
     def check(self) -> None:
         """Raise if the books do not agree."""
-        assert len(self._stored) <= self._remembered_max, len(self._stored)
+        assert len(self._done) <= self._remembered_max, len(self._done)
         assert all(packet_id == receipt.packet_id for packet_id, receipt in self._open.items())
-        assert not self._stored.keys() & self._received.keys()
-        assert not self._open.keys() & (self._stored.keys() | self._received.keys())
+        assert not self._done.keys() & self._received.keys()
+        assert not self._open.keys() & (self._done.keys() | self._received.keys())
         assert self._released.keys() <= self._received.keys()
 
-    def _count_in(self, receipts: Iterable[Receipt], stored: dict[int, int], received: dict[int, int]) -> None:
-        for receipt in receipts:
-            if self._open.get(receipt.packet_id) is not receipt:
-                continue  # of a session that the broker has lost, or its id is another message's
-            into = received if receipt.qos == 2 else stored
-            into[receipt.packet_id] = receipt.check
-        for oldest in list(stored)[: max(0, len(stored) - self._remembered_max)]:
-            del stored[oldest]
+    def _count_in(self, done: dict[int, int], received: dict[int, int]) -> None:
+        """Enter what the position in hand changes, as if it were committed."""
+        for receipt in self._polled:
+            if self._open.get(receipt.packet_id) is receipt:  # else its session is lost, or its id another message's
+                (received if receipt.qos == 2 else done)[receipt.packet_id] = receipt.check
+        for packet_id in self._forgotten:
+            if packet_id in self._released:  # else the connection is gone, and the next one will ask again
+                done[packet_id] = received.pop(packet_id)
+        remembered_max = 0 if self._reuses_ids else self._remembered_max
+        for oldest in list(done)[: max(0, len(done) - remembered_max)]:
+            del done[oldest]
 
 
 def first_reply(qos: int) -> Reply:

@@ -19,6 +19,7 @@ from headwater.model.ids import InstanceId
 
 PATIENCE_US: Final = 50_000  # a queue that was ready for longer may go before longer ones ...
 PATIENT_SHARE: Final = 4  # ... in every fourth choice, so that an overloaded neighbour cannot starve it
+FIXED_SHARE: Final = 4  # times its fixed part that a turn may last: a quarter is then lost to it, at most
 PROFILE_CHOICES: Final = 32  # for which a priority that follows from a profile is good: a few milliseconds
 
 
@@ -198,6 +199,7 @@ class Consumption:
 
     ROWS_MAX: ClassVar[int] = 20_000
     TURN_US: ClassVar[int] = 10_000  # forty times what a turn itself costs, short beside a p99 of 100 ms
+    TURN_US_MAX: ClassVar[int] = 100_000  # where the fixed part of a turn is long
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -238,8 +240,13 @@ class Consumption:
                 return queue.rows_wanted
 
     def learn(self, queue: Queue, rows: int, turn_us: int) -> None:
-        """Adapt the rows of the next turn to how long this one took."""
-        if turn_us > 2 * self.TURN_US:
-            queue.rows_wanted = max(1, rows * self.TURN_US // turn_us)
-        elif turn_us < self.TURN_US // 2 and rows >= queue.rows_wanted:
+        """Adapt the rows of the next turn to how long this one took.
+
+        A turn that is long whatever it takes (a processor that starts a library, a loaded machine) would be cut down to
+        a row, and its queue never emptied. So a turn may be some times as long as its fixed part.
+        """
+        wanted_us = int(min(max(self.TURN_US, FIXED_SHARE * queue.cost.fixed_us), self.TURN_US_MAX))
+        if turn_us > 2 * wanted_us:
+            queue.rows_wanted = max(1, rows * wanted_us // turn_us)
+        elif turn_us < wanted_us // 2 and rows >= queue.rows_wanted:
             queue.rows_wanted = min(self.ROWS_MAX, queue.rows_wanted * 2)

@@ -12,6 +12,7 @@ from typing import Final
 from headwater.model.ids import InstanceId, WorkerId
 
 SMOOTHING: Final = 0.2  # weight of the newest turn in the running means of cost and output
+FEW_ROWS: Final = 32  # of a turn: to try twice as many costs little, whatever each of them does
 
 
 @dataclass(slots=True)
@@ -49,13 +50,30 @@ class TurnCost:
     def expected_us(self, rows: float) -> float:
         """Return what a turn of so many rows may cost."""
         mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
-        spread = self.rows_squared / self.weight - mean_rows * mean_rows
-        if spread > 0.01 * mean_rows * mean_rows:
-            together = self.rows_cost / self.weight - mean_rows * mean_cost
-            per_row = min(max(together / spread, 0.0), mean_cost / mean_rows)
-        else:  # all turns were alike: nothing is known of the fixed part, and more rows may cost more in proportion
+        per_row = self._per_row_us()
+        if per_row is None:  # nothing is known of the fixed part, and more rows may cost more in proportion
             per_row = mean_cost / mean_rows if rows > mean_rows else 0.0
         return mean_cost + per_row * (rows - mean_rows)
+
+    @property
+    def fixed_us(self) -> float:
+        """What a turn costs however few rows it has, as far as that is known; of turns of few rows all may be fixed."""
+        if not self.known or self.rows <= 0:
+            return 0.0
+        mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
+        per_row = self._per_row_us()
+        if per_row is None:
+            return mean_cost if mean_rows <= FEW_ROWS else 0.0
+        return mean_cost - per_row * mean_rows
+
+    def _per_row_us(self) -> float | None:
+        """Return what a row more costs; None if all turns were alike, so that none shows."""
+        mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
+        spread = self.rows_squared / self.weight - mean_rows * mean_rows
+        if spread <= 0.01 * mean_rows * mean_rows:
+            return None
+        together = self.rows_cost / self.weight - mean_rows * mean_cost
+        return min(max(together / spread, 0.0), mean_cost / mean_rows)
 
 
 @dataclass(slots=True)
