@@ -213,15 +213,18 @@ def test_a_broker_that_reuses_ids_has_every_message_of_qos_1_stored_at_least_onc
 def test_a_session_that_the_broker_lost_confuses_nothing_in_the_next(
     before: list[str], after: list[str], qos: int
 ) -> None:
-    """Packet ids start over. What the broker lost is lost; what it sends from then on is stored once."""
+    """Packet ids start over. What the broker lost is lost; what it sends from then on is stored, at QoS 2 once.
+
+    At QoS 1 a reader that died before it committed anything of the new session takes its ids for reused ones.
+    """
     world = World(ModelBroker(qos, deque(range(6))))
     for action in before:
         world.step(action)
     world.broker = ModelBroker(qos, deque(range(100, 112)))
     world.reconnect(kept=False)
-    run(world, after)
-    assert sorted(one for one in world.stored if one >= 100) == list(range(100, 112))
-    assert len(set(world.stored)) == len(world.stored)
+    after_all = [one for one in run(world, after).stored if one >= 100]
+    assert set(after_all) == set(range(100, 112))
+    assert qos == 1 or len(after_all) == 12
 
 
 def test_only_as_many_are_remembered_as_may_be_under_way() -> None:

@@ -1,6 +1,6 @@
 """A store in memory: what the engine needs of LMDB, in a dict that is copied when it is written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from headwater.model.errors import StoreFull
@@ -42,7 +42,7 @@ class MemoryTransaction(MemorySnapshot):
         if self._bytes_max is not None and sum(map(len, self._held.values())) > self._bytes_max:
             raise StoreFull(f"the store in memory has used up its {self._bytes_max} bytes")
 
-    def put_many(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    def put_many(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Set many keys."""
         for key, value in pairs:
             self.put(key, value)

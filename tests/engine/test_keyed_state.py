@@ -1,6 +1,7 @@
 """What a worker remembers of an instance's state: only what still holds."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -55,6 +56,30 @@ def test_what_was_read_or_written_is_not_read_again() -> None:
     assert StoredState(MemoryStore(), b"p", again[0]).read_many([B, A]) == [b"2", b"1"]
 
 
+@dataclass
+class Learned:
+    """What an operator worked out from so many entries."""
+
+    entries: int = 1
+
+
+def test_what_an_operator_knows_by_heart_is_not_remembered_besides() -> None:
+    """Once the operator does not leave it any more, entries are remembered again."""
+    memory = StateMemory()
+    memory.keep(HERE, 1, {}, {0: {A: b"1"}})
+    for turns in (1, 2):
+        known = memory.recall(HERE, turns)
+        state = StoredState(MemoryStore(), b"p", known[0])
+        assert state.keepsake is not None
+        assert (state.keepsake.take() is None) == (turns == 1)
+        state.keepsake.leave(Learned())
+        memory.keep(HERE, turns + 1, known, {0: {B: b"2"}})
+        assert memory.recall(HERE, turns + 1) == {0: {}}
+    known = memory.recall(HERE, 3)
+    memory.keep(HERE, 4, known, {0: {A: b"3"}})
+    assert memory.recall(HERE, 4) == {0: {A: b"3"}}
+
+
 @pytest.mark.parametrize("turns", [0, 2, 7])
 def test_another_turn_in_between_makes_it_worthless(turns: int) -> None:
     """The queue's own count of turns tells."""
@@ -79,3 +104,20 @@ def test_it_remembers_no_more_than_it_may() -> None:
     assert memory.recall(HERE, 1) == {}
     memory.keep(HERE, 2, {}, {0: many | {B: b""}})
     assert memory.recall(HERE, 2) == {}
+
+
+def test_what_an_operator_knows_by_heart_counts_as_remembered() -> None:
+    """Also where it has grown since the turn before."""
+    memory = StateMemory()
+    memory.keep(HERE, 1, {}, {0: {A: b"1"}})
+    learned = Learned()
+    for turns in (1, 2):
+        known = memory.recall(HERE, turns)
+        keepsake = StoredState(MemoryStore(), b"p", known[0]).keepsake
+        assert keepsake is not None
+        keepsake.leave(learned)
+        memory.keep(HERE, turns + 1, known, {0: {A: b"2"}})
+        learned.entries = REMEMBERED_MAX
+    assert memory.recall(HERE, 3) == {0: {}}
+    memory.keep(InstanceId(AppId(1), 1), 1, {}, {0: {A: b"1"}})
+    assert memory.recall(HERE, 3) == {}

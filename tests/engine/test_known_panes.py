@@ -120,20 +120,20 @@ def test_keys_that_come_and_go_for_ever_keep_their_order() -> None:
 
 def test_a_keepsake_outlives_a_turn_only_if_the_turn_is_committed() -> None:
     """Whoever takes it may change it, so it is gone until it is left again, and that counts only once committed."""
-    keepsake = Keepsake()
-    keepsake.leave("first")
+    keepsake, first = Keepsake(), KnownPanes(ALL_GROUPS)
+    keepsake.leave(first)
     keepsake.settle()
-    assert keepsake.take() == "first"
-    keepsake.leave("second")
+    assert keepsake.take() is first
+    keepsake.leave(KnownPanes(ALL_GROUPS))
     keepsake.revert()
     assert keepsake.take() is None
 
 
 def test_a_keepsake_that_nobody_takes_stays() -> None:
     """A turn that does not touch the state leaves what was worked out from it as it is."""
-    keepsake = Keepsake()
-    keepsake.leave("first")
+    keepsake, first = Keepsake(), KnownPanes(ALL_GROUPS)
+    keepsake.leave(first)
     keepsake.settle()
     keepsake.revert()
     keepsake.settle()
-    assert keepsake.take() == "first"
+    assert keepsake.take() is first

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,8 +46,9 @@ class Worker(TimedBench):
         super().__init__(operator)
         self.logic: TimedLogic = operator.open()
         self.keepsake = Keepsake()
+        self.knows = False  # whether it knew the heads by heart after the last turn
 
-    def turn(self, source: int, rows: list[Row], watermark_us: int, *, fails: bool) -> None:
+    def turn(self, source: int, rows: list[Row] | pa.RecordBatch, watermark_us: int, *, fails: bool) -> None:
         """Take rows and a watermark, as a chain does; a turn that fails is run again."""
         if fails:
             self._try(source, rows, watermark_us)
@@ -57,12 +60,13 @@ class Worker(TimedBench):
         self.keepsake.settle()
         self.check()
 
-    def _try(self, source: int, rows: list[Row], watermark_us: int) -> tuple[OperatorState, list[Any]]:
+    def _try(self, source: int, rows: list[Row] | pa.RecordBatch, watermark_us: int) -> tuple[OperatorState, list[Any]]:
         state = OperatorState(RememberingStore(self.kept, self.keepsake), ALL_GROUPS)
         outputs = []
         if rows:
             attempt = state.attempt()
-            outputs.append(self.logic.rows(batch_of(source, rows), source, Moment(attempt, self.watermark_us)))
+            batch = batch_of(source, rows) if isinstance(rows, list) else rows
+            outputs.append(self.logic.rows(batch, source, Moment(attempt, self.watermark_us)))
             state.keep(attempt)
         attempt = state.attempt()
         outputs.append(self.logic.advance(Moment(attempt, watermark_us)))
@@ -72,8 +76,10 @@ class Worker(TimedBench):
     def check(self) -> None:
         """Raise if what is known is not what is there."""
         known = self.keepsake.take()
+        self.knows = isinstance(known, KnownHeads)
         if isinstance(known, KnownHeads):
-            heads = {name: head for window in known._windows.values() for name, head in window.items()}
+            found = known.all()
+            heads = dict(zip(found.names, found.heads.values, strict=True))
             assert heads == {name: head for name, head in self.kept.items() if name[0] == HEADS}
             self.keepsake.leave(known)
             self.keepsake.settle()
@@ -104,6 +110,28 @@ def test_a_worker_that_remembers_makes_the_same_of_its_rows(how: Any, slide: int
             plain.rows(batch_of(source, timed), source)
         plain.watermark((number + 1) * S)
     assert worker.out == plain.out
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.float64()])
+@pytest.mark.parametrize("value", [pa.int64(), pa.string()])
+def test_many_keys_come_and_go(kind: pa.DataType, value: pa.DataType) -> None:
+    """Keys that Arrow can look up and others, in batches large and small, more of them in every window."""
+    worker, plain = Worker(join("inner", 4)), TimedBench(join("inner", 4))
+    rng = np.random.default_rng(5)
+    known = 0
+    for number in range(30):
+        source, count = number % 2, 150 if number % 5 else 20
+        keys = pa.array(rng.integers(number * 2, number * 5 + 20, count)).cast(kind)
+        times = pa.array(number * S + rng.integers(0, 3 * S, count), pa.timestamp("us", "UTC"))
+        values = pa.array(np.arange(count)).cast(value)
+        batch = pa.RecordBatch.from_arrays([keys, times, values], ["k", "t", "xy"[source]])
+        worker.turn(source, batch, number * S, fails=number == 10)
+        plain.rows(batch, source)
+        plain.watermark(number * S)
+        known += worker.knows
+    assert known > 15, "it was known by heart most of the time"
+    assert worker.out == plain.out
+    assert len(plain.out["out"]) > 1_000
 
 
 def test_what_is_put_aside_is_known_to_be_aside() -> None:

@@ -96,12 +96,12 @@ class StateMemory:
 
     def __init__(self) -> None:
         """Remember nothing."""
-        self._known: dict[InstanceId, tuple[int, dict[int, Known]]] = {}
+        self._known: dict[InstanceId, tuple[int, dict[int, Known], int]] = {}  # as of a turn, and how many entries
         self._entries = 0
 
     def recall(self, instance: InstanceId, turns: int) -> dict[int, Known]:
         """Return what is known of an instance whose queue stands at so many turns, by operator; to be added to."""
-        turn, known = self._known.get(instance, (-1, {}))
+        turn, known, _ = self._known.get(instance, (-1, {}, 0))
         if turn != turns:
             return {}
         for held in known.values():
@@ -120,6 +120,9 @@ class StateMemory:
         self.forget(instance)
         for operator, changed in changes.items():
             held = known.setdefault(operator, {})
+            if isinstance(held, _Remembered) and held.keepsake.is_new:
+                held.clear()  # the operator knows better than to read them again
+                continue
             held.update(changed)
             # What was deleted is hardly ever asked for again, and would fill the memory.
             for key in [key for key, value in changed.items() if value is None or key[0] == SHARED]:
@@ -129,15 +132,19 @@ class StateMemory:
                 held.keepsake.settle()
             else:
                 known[operator] = _Remembered(held)
-        size = sum(map(len, known.values()))
+        size = _size(known)
         if self._entries + size > REMEMBERED_MAX:
             self._known.clear()
             self._entries = 0
-        if 0 < size <= REMEMBERED_MAX:
-            self._known[instance] = (turns, known)
+        if known and size <= REMEMBERED_MAX:
+            self._known[instance] = (turns, known, size)
             self._entries += size
 
     def forget(self, instance: InstanceId) -> None:
         """Remember nothing of an instance."""
-        _, known = self._known.pop(instance, (0, {}))
-        self._entries -= sum(map(len, known.values()))
+        self._entries -= self._known.pop(instance, (0, {}, 0))[2]
+
+
+def _size(known: Mapping[int, Known]) -> int:
+    """Return how many entries are remembered, among them those from which an operator worked something out."""
+    return sum(len(held) + (held.keepsake.entries if isinstance(held, _Remembered) else 0) for held in known.values())

@@ -8,7 +8,7 @@ and can be removed as such.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -43,7 +43,7 @@ class Transaction(Snapshot, Protocol):
         """Set a key."""
         ...
 
-    def put_many(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    def put_many(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Set many keys, which is faster than one by one."""
         ...
 

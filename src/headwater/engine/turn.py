@@ -259,7 +259,7 @@ def commit_state(txn: Transaction, plan: ChainPlan, result: ChainResult) -> None
     """Make what a chain changed of its state true."""
     for index, changes in result.state.items():
         prefix = state_prefix(plan.app, plan.numbers[index])
-        txn.put_many([(prefix + entry, value) for entry, value in changes.items() if value is not None])
+        txn.put_many((prefix + entry, value) for entry, value in changes.items() if value is not None)
         for entry in [entry for entry, value in changes.items() if value is None]:
             txn.delete(prefix + entry)
 

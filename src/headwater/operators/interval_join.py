@@ -26,7 +26,7 @@ from headwater.operators.entry_names import EntryNames
 from headwater.operators.interval_search import later, search
 from headwater.operators.join_layouts import Layout, conformed
 from headwater.operators.join_state import Heads, JoinState, Waiting, encoded_heads
-from headwater.operators.joining import LEFT, RIGHT, Picked, StreamJoin, lacks_key
+from headwater.operators.joining import LEFT, RIGHT, StreamJoin, lacks_key
 from headwater.operators.lateness import event_times
 from headwater.operators.long_keys import SUFFIX_AT, forget_long, key_of_entry, remember_long
 from headwater.operators.ragged import Ints, in_order_of, places, starts_of
@@ -154,8 +154,8 @@ class IntervalJoinLogic:
         found = places(starts, counts)
         made = []
         if len(found):
-            own = Picked(batch, np.repeat(arrived.rows, counts))
-            other = Picked(heads.unpacked(1 - source, waiting), found)
+            own = batch.take(pa.array(np.repeat(arrived.rows, counts)))
+            other = heads.unpacked(1 - source, waiting[found])
             made.append(layout.columns.joined([], (own, other) if source == LEFT else (other, own)))
         is_changed = False
         if self._config.is_outer(1 - source) and len(found):
@@ -294,5 +294,5 @@ class IntervalJoinLogic:
 
 def _alone(layout: Layout, source: int, batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
     """Return rows without partners."""
-    picked = Picked(batch, rows)
-    return layout.columns.joined([], (picked, None) if source == LEFT else (None, picked))
+    alone = batch.take(pa.array(rows))
+    return layout.columns.joined([], (alone, None) if source == LEFT else (None, alone))

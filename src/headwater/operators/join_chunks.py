@@ -40,17 +40,27 @@ def _chunk_name(name: bytes, source: int, number: int) -> bytes:
     return bytes((CHUNKS,)) + name[1:] + bytes((source,)) + number.to_bytes(4, "big")
 
 
-def put_aside(state: OperatorState, source: int, names: Sequence[bytes], heads: Heads) -> None:
-    """Write the rows of one side as chunks, for the heads in which it has more than its half."""
-    counts = chunk_counts(heads)
-    aside, rest = _of_side(heads, source), _of_side(heads, 1 - source)
-    moved = np.flatnonzero(aside.sizes > HEAD_BYTES_MAX // 2).tolist()
-    chunks = encoded_heads(heads.layout, [aside], np.zeros(len(names), np.int64))
-    for place in moved:
-        state.put(_chunk_name(names[place], source, int(counts[source][place])), chunks[place])
-        counts[source][place] += 1
-    left = encoded_heads(heads.layout, [rest], counts[LEFT] | counts[RIGHT] << _HALF)
-    state.put_many([names[place] for place in moved], [left[place] for place in moved])
+def put_aside(state: OperatorState, source: int, names: Sequence[bytes], heads: Heads) -> Heads:
+    """Write as chunks what is too much for heads to which rows of one side were added, and return what is left of them.
+
+    The rows of that side go, where they are more than their half.
+    """
+    full = np.flatnonzero(heads.sizes > HEAD_BYTES_MAX).tolist()
+    if not full:
+        return heads
+    values, sizes, own = list(heads.values), heads.sizes.copy(), heads.own.copy()
+    too_long = Heads(heads.layout, [values[place] for place in full], sizes[full], own[full])
+    counts = chunk_counts(too_long)
+    aside, rest = _of_side(too_long, source), _of_side(too_long, 1 - source)
+    moved = np.flatnonzero(aside.sizes > HEAD_BYTES_MAX // 2)
+    chunks = encoded_heads(heads.layout, [aside], np.zeros(len(full), np.int64))
+    for at in moved.tolist():
+        state.put(_chunk_name(names[full[at]], source, int(counts[source][at])), chunks[at])
+    counts[source][moved] += 1
+    left = Heads(heads.layout, encoded_heads(heads.layout, [rest], counts[LEFT] | counts[RIGHT] << _HALF))
+    for at in moved.tolist():
+        values[full[at]], sizes[full[at]], own[full[at]] = left.values[at], left.sizes[at], left.own[at]
+    return Heads(heads.layout, values, sizes, own)
 
 
 def _of_side(heads: Heads, source: int) -> Waiting:

@@ -57,11 +57,12 @@ class Layout:
         self._marks = np.dtype(
             {"names": _MARKS, "formats": ["u1", "u1"], "offsets": [0, 1], "itemsize": self.row_bytes}
         )
+        self._record = np.dtype(f"V{self.row_bytes}")
         self.no_rows = self.headers(np.zeros(1, np.int64), np.zeros(1, np.int64))
 
     def headers(self, rows: Ints, own: Ints) -> bytes:
         """Return the headers of heads that have so many rows."""
-        headers = np.zeros(len(rows), np.dtype(f"V{self.row_bytes}"))
+        headers = np.zeros(len(rows), self._record)
         fields = headers.view(np.uint8).reshape(len(rows), self.row_bytes)[:, :HEADER_BYTES].view(_HEADER)[:, 0]
         fields["side"], fields["rows"], fields["layout"], fields["own"] = HEADER, rows, self.identity, own
         return headers.tobytes()
@@ -74,7 +75,7 @@ class Layout:
 
     def records(self, joined: bytes | bytearray) -> Records:
         """Return what lies in bytes one behind the other."""
-        return np.frombuffer(joined, np.dtype(f"V{self.row_bytes}"))
+        return np.frombuffer(joined, self._record)
 
     def sides(self, rows: Records) -> npt.NDArray[np.uint8]:
         """The side of every row, to be read or changed."""

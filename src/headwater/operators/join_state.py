@@ -9,9 +9,10 @@ that is touched is brought to the layout of today.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.operators.join_layouts import HEADER, Layout, Layouts, conformed, header_fields
@@ -23,44 +24,62 @@ from headwater.operators.state import OperatorState
 
 
 class Waiting(NamedTuple):
-    """Packed rows by key: how many each key has, their records, and their heap."""
+    """Packed rows by key: how many each key has, the bytes they take, their records, and their heap."""
 
     counts: Ints
+    sizes: Ints
     records: list[bytes]
     heaps: list[bytes] | None  # None: nothing of these rows varies in length
 
     @classmethod
     def of(cls, packed: PackedRows, counts: Ints) -> "Waiting":
         """Rows that lie one key behind the other."""
-        records = cut(packed.records.tobytes(), counts * packed.records.itemsize)
-        return cls(counts, records, cut(packed.heap, sums_of(packed.heap_sizes, counts)) if packed.heap else None)
-
-    @property
-    def sizes(self) -> Ints:
-        """How many bytes each key's rows take."""
-        sizes = np.fromiter(map(len, self.records), np.int64, len(self.records))
-        return sizes if self.heaps is None else sizes + np.fromiter(map(len, self.heaps), np.int64, len(self.heaps))
+        sizes = counts * packed.records.itemsize
+        records = cut(packed.records.tobytes(), sizes)
+        if not packed.heap:
+            return cls(counts, sizes, records, None)
+        heap_sizes = sums_of(packed.heap_sizes, counts)
+        return cls(counts, sizes + heap_sizes, records, cut(packed.heap, heap_sizes))
 
 
 class Heads:
     """The heads of many keys, all of one layout; the head of a key without rows is a header alone."""
 
-    def __init__(self, layout: Layout, values: Sequence[bytes | None]) -> None:
-        """Parse the headers."""
+    def __init__(
+        self, layout: Layout, values: Sequence[bytes], sizes: Ints | None = None, own: Ints | None = None
+    ) -> None:
+        """Keep their bytes, and what is known of them: how many bytes each is, and the join's own number of each."""
         self.layout = layout
-        self.values = [value or layout.no_rows for value in values]
-        self._joined = bytearray().join(self.values)
-        self._sizes = np.fromiter(map(len, self.values), np.int64, len(values))
-        self._headers = header_fields(self._joined, starts_of(self._sizes))
-        self.layouts: Ints = self._headers["layout"]
-        self.own: Ints = self._headers["own"]
+        self.values = values
+        self.sizes = np.fromiter(map(len, values), np.int64, len(values)) if sizes is None else sizes
+        self._own = own
+
+    @cached_property
+    def layouts(self) -> Ints:
+        """The layout in which each head was written."""
+        return self._headers["layout"]
+
+    @property
+    def own(self) -> Ints:
+        """The join's own number of each head."""
+        if self._own is None:
+            self._own = self._headers["own"]
+        return self._own
 
     @cached_property
     def counts(self) -> Ints:
         """How many rows each head has."""
         if self.layout.has_heap:
             return self._headers["rows"].astype(np.int64)
-        return self._sizes // self.layout.row_bytes - 1
+        return self.sizes // self.layout.row_bytes - 1
+
+    @cached_property
+    def _joined(self) -> bytearray:
+        return bytearray().join(self.values)
+
+    @cached_property
+    def _headers(self) -> npt.NDArray[Any]:
+        return header_fields(self._joined, starts_of(self.sizes))
 
     @cached_property
     def records(self) -> Records:
@@ -99,23 +118,25 @@ class Heads:
 
     def extended(self, new: Waiting, own: Ints | None = None) -> list[bytes]:
         """Return the heads with rows added, and perhaps another number of the join's own."""
-        own = self.own if own is None else own
-        if not self.layout.has_heap and (own is self.own or (own == self.own).all()):
+        if not self.layout.has_heap and (own is None or own is self.own or (own == self.own).all()):
             return [value + added for value, added in zip(self.values, new.records, strict=True)]
         start = self.layout.row_bytes
         records = [value[start:end] for value, end in self._with_ends()]
         heaps = self._heaps if self.layout.has_heap else None
-        return encoded_heads(self.layout, [Waiting(self.counts, records, heaps), new], own)
+        old = Waiting(self.counts, self.sizes - start, records, heaps)
+        return encoded_heads(self.layout, [old, new], self.own if own is None else own)
 
-    def grown(self, new: PackedRows, counts: Ints) -> list[bytes]:
+    def grown(self, new: PackedRows, counts: Ints) -> "Heads":
         """Return the heads with rows added that lie one head behind the other, so many for each."""
         if self.layout.has_heap:
-            return self.extended(Waiting.of(new, counts))
-        old, before = self.layout.records(self._joined), self.counts + 1
-        joined = np.empty(len(old) + len(new.records), old.dtype)
-        joined[np.arange(len(old)) + np.repeat(starts_of(counts), before)] = old
-        joined[np.arange(len(new.records)) + np.repeat(np.cumsum(before), counts)] = new.records.view(old.dtype)
-        return cut(joined.tobytes(), (before + counts) * self.layout.row_bytes)
+            added = Waiting.of(new, counts)
+            return Heads(self.layout, self.extended(added), self.sizes + added.sizes, self.own)
+        before = self.counts + 1
+        joined = np.empty(len(self.records) + len(new.records), self.records.dtype)
+        joined[np.arange(len(self.records)) + np.repeat(starts_of(counts), before)] = self.records
+        joined[np.arange(len(new.records)) + np.repeat(np.cumsum(before), counts)] = new.records.view(joined.dtype)
+        sizes = (before + counts) * self.layout.row_bytes
+        return Heads(self.layout, cut(joined.tobytes(), sizes), sizes, self.own)
 
     def _with_ends(self) -> Iterator[tuple[bytes, int]]:
         """The values, each with the place where its heap begins."""
@@ -162,17 +183,17 @@ class JoinState:
     def parsed(
         self, state: OperatorState, layout: Layout, names: Sequence[bytes], values: Sequence[bytes | None]
     ) -> Heads:
-        """Return heads that were read already."""
-        heads = Heads(layout, values)
+        """Return heads that were read already; where there is none, it has no rows."""
+        heads = Heads(layout, [value or layout.no_rows for value in values])
         if (heads.layouts == layout.identity).all():
             return heads
         for identity in np.unique(heads.layouts).tolist():
             layout = self.layouts.covering(state, layout, identity)
-        brought = list(values)
+        brought = [value or layout.no_rows for value in values]
         for identity in set(heads.layouts.tolist()) - {layout.identity}:
             places = [place for place in np.flatnonzero(heads.layouts == identity).tolist() if values[place]]
             keys = [key_of_entry(state, names[place]) for place in places]
-            before = Heads(self.layouts.find(state, identity), [values[place] for place in places])
+            before = Heads(self.layouts.find(state, identity), [heads.values[place] for place in places])
             for place, value in zip(places, _renewed(before, layout, keys), strict=True):
                 brought[place] = value
         return Heads(layout, brought)

@@ -7,7 +7,7 @@ columns of the other side are null, and the key is the row's own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ WIDER: Final = "permissive"  # where types differ between batches or sides, the 
 
 Schemas = tuple[pa.Schema | None, pa.Schema | None]
 Rows = npt.NDArray[np.int64]
+Sides = tuple[pa.RecordBatch | None, pa.RecordBatch | None]  # rows of the left and of the right, each with its partner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +142,6 @@ def is_exact_key(kind: pa.DataType) -> bool:
 _EXACT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.bool_()})
 
 
-class Picked(NamedTuple):
-    """Some rows of a batch, by position."""
-
-    batch: pa.RecordBatch
-    rows: Rows
-
-
 class JoinColumns:
     """The columns that come out, for given columns on both sides; one side may not be known yet."""
 
@@ -166,31 +160,25 @@ class JoinColumns:
                     fields.append(pa.field(name, field.type))
         self.schema = pa.schema(fields)
 
-    def joined(self, leading: Sequence[pa.Array], sides: tuple[Picked | None, Picked | None]) -> pa.RecordBatch:
+    def joined(self, leading: Sequence[pa.Array], sides: Sides) -> pa.RecordBatch:
         """Return rows of both sides beside one another, or of one side alone, behind the columns that lead."""
-        rows = [None if picked is None else pa.array(picked.rows) for picked in sides]
-        count = next(len(positions) for positions in rows if positions is not None)
+        count = next(rows.num_rows for rows in sides if rows is not None)
         fields = self.schema.field
         columns = [*leading]
         for place in range(len(self._keys[LEFT])):
-            column, kind = self._key_column(place, sides, rows), fields(len(columns)).type
+            column, kind = self._key_column(place, sides), fields(len(columns)).type
             columns.append(column if column.type == kind else column.cast(kind))
         for source, name in self._rest:
-            picked = sides[source]
-            if picked is None:
-                columns.append(pa.nulls(count, fields(len(columns)).type))
-            else:
-                columns.append(picked.batch.column(name).take(rows[source]))
+            rows = sides[source]
+            columns.append(pa.nulls(count, fields(len(columns)).type) if rows is None else rows.column(name))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _key_column(
-        self, place: int, sides: tuple[Picked | None, Picked | None], rows: Sequence[pa.Array | None]
-    ) -> pa.Array:
+    def _key_column(self, place: int, sides: Sides) -> pa.Array:
         """Return a part of the key: the left row's, or the right one's if there is no left row or it is not at hand."""
-        for source, picked in enumerate(sides):
+        for source, rows in enumerate(sides):
             name = self._keys[source][place]
-            if picked is not None and name in picked.batch.schema.names:
-                return picked.batch.column(name).take(rows[source])
+            if rows is not None and name in rows.schema.names:
+                return rows.column(name)
         raise AssertionError("a key is not among the columns of its row")
 
 

@@ -65,6 +65,11 @@ class KnownPanes:
             known.put(list(spans), found.names, found.values)
         return known
 
+    @property
+    def entries(self) -> int:
+        """How many cells there are."""
+        return self._count
+
     def leave(self, state: OperatorState) -> None:
         """Leave it with the state, as which it was changed."""
         if self._count <= _CELLS_MAX:

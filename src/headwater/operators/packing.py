@@ -40,6 +40,8 @@ class Packing:
         self.schema = schema
         self._kinds = [kind for field in schema for kind in _leaf_kinds(field.type)]
         self._varying = [index for index, kind in enumerate(self._kinds) if _varies(kind)]
+        self._plain = all(kind == field.type for kind, field in zip(self._kinds, schema, strict=False))
+        self._widths = [_fixed_width(kind) or 0 for kind in self._kinds]  # of values that stand in the record
         self.record = _record_of(self._kinds, marks, bytes_min)
         self._full = np.array(
             [_ones(len(self._kinds) - 8 * byte) for byte in range(_valid_bytes(self._kinds))], np.uint8
@@ -47,15 +49,15 @@ class Packing:
 
     def pack(self, batch: pa.RecordBatch) -> PackedRows:
         """Pack a batch of this schema."""
-        leaves = [leaf for column in batch.columns for leaf in _leaves(column)]
+        leaves = batch.columns if self._plain else [leaf for column in batch.columns for leaf in _leaves(column)]
         records = np.zeros(batch.num_rows, dtype=self.record)
         records["valid"] = self._full
         for index, leaf in enumerate(leaves):
             if leaf.null_count:
                 missing = leaf.is_null().to_numpy(zero_copy_only=False)
                 records["valid"][missing, index >> 3] &= ~np.uint8(1 << (index & 7))
-            if _takes_room(leaf.type):
-                records[f"{index}"] = _fixed_values(leaf)
+            if self._widths[index]:
+                records[f"{index}"] = _fixed_values(leaf, self._widths[index])
         heap, sizes = self._fill_heap([leaves[index] for index in self._varying], records)
         return PackedRows(records, heap, sizes)
 
@@ -71,9 +73,21 @@ class Packing:
         """Return the rows of these records."""
         missing = _Missing(found["valid"], self._full)
         varying = self._read_heap(found, heap)
-        leaves = (_restored(kind, found, index, varying, missing) for index, kind in enumerate(self._kinds))
-        columns = [_assembled(field.type, leaves, len(found)) for field in self.schema]
+        leaves = (self._restored(index, found, varying, missing) for index in range(len(self._kinds)))
+        columns = list(leaves) if self._plain else [_assembled(field.type, leaves, len(found)) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _restored(self, index: int, records: Records, varying: dict[int, pa.Array], missing: "_Missing") -> pa.Array:
+        kind, rows = self._kinds[index], len(records)
+        if kind == pa.null():
+            return pa.nulls(rows)
+        valid, nulls = missing.of(index)
+        if index in varying:
+            return _from_binary(kind, varying[index], valid, nulls)
+        values = np.ascontiguousarray(records[f"{index}"]) if self._widths[index] else np.empty(0, np.uint8)
+        if kind == pa.bool_():
+            values = np.packbits(values, bitorder="little")
+        return pa.Array.from_buffers(kind, rows, [valid, pa.py_buffer(values)], nulls)
 
     @property
     def has_heap(self) -> bool:
@@ -168,11 +182,6 @@ def _varies(kind: pa.DataType) -> bool:
     return kind != pa.null() and _fixed_width(kind) is None
 
 
-def _takes_room(kind: pa.DataType) -> bool:
-    """Whether the values themselves stand in the record; those of null and of empty bytes take no room at all."""
-    return bool(_fixed_width(kind))
-
-
 def _leaf_kinds(kind: pa.DataType) -> list[pa.DataType]:
     """Return the types of the plain columns that a column is made of: a structure is its fields and its validity."""
     if pa.types.is_struct(kind):
@@ -243,30 +252,13 @@ def _ones(columns: int) -> int:
     return (1 << min(8, max(0, columns))) - 1
 
 
-def _fixed_values(leaf: pa.Array) -> npt.NDArray[Any]:
-    width = _fixed_width(leaf.type)
-    assert width is not None
+def _fixed_values(leaf: pa.Array, width: int) -> npt.NDArray[Any]:
     column = leaf.cast(pa.uint8()) if leaf.type == pa.bool_() else leaf
     data = column.buffers()[1]
     kind = np.dtype(_format_of(width))
     if data is None:
         return np.zeros(len(column), kind)
     return np.frombuffer(data, kind, len(column), column.offset * width)
-
-
-def _restored(
-    kind: pa.DataType, records: Records, index: int, varying: dict[int, pa.Array], missing: _Missing
-) -> pa.Array:
-    rows = len(records)
-    if kind == pa.null():
-        return pa.nulls(rows)
-    valid, nulls = missing.of(index)
-    if index in varying:
-        return _from_binary(kind, varying[index], valid, nulls)
-    values = np.ascontiguousarray(records[f"{index}"]) if _takes_room(kind) else np.empty(0, np.uint8)
-    if kind == pa.bool_():
-        values = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(kind, rows, [valid, pa.py_buffer(values)], nulls)
 
 
 def _as_binary(column: pa.Array) -> pa.Array:

@@ -129,6 +129,15 @@ class Held(NamedTuple):
     entry: bytes  # its name, to put or delete it
 
 
+class WorkedOut(Protocol):
+    """What an operator worked out from its state."""
+
+    @property
+    def entries(self) -> int:
+        """How many entries of the state it knows by heart."""
+        ...
+
+
 class Keepsake:
     """What an operator worked out from its state, kept where it is certain that the state is still the same.
 
@@ -139,16 +148,26 @@ class Keepsake:
 
     def __init__(self) -> None:
         """Keep nothing."""
-        self._settled: object | None = None
-        self._left: object | None = None  # by a turn that is not committed yet
+        self._settled: WorkedOut | None = None
+        self._left: WorkedOut | None = None  # by a turn that is not committed yet
 
-    def take(self) -> object | None:
+    @property
+    def entries(self) -> int:
+        """How many entries need not be remembered besides it."""
+        return max((kept.entries for kept in (self._settled, self._left) if kept is not None), default=0)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was left by the turn that is not committed yet."""
+        return self._left is not None
+
+    def take(self) -> WorkedOut | None:
         """Return it, and keep it no more."""
         found = self._settled if self._left is None else self._left
         self._settled = self._left = None
         return found
 
-    def leave(self, worked_out: object) -> None:
+    def leave(self, worked_out: WorkedOut) -> None:
         """Keep it, if the turn is committed."""
         self._settled, self._left = None, worked_out
 
@@ -176,7 +195,7 @@ class OperatorState:
         self.groups = groups
         self.changes: dict[bytes, bytes | None] = {}
         self._keepsake: Keepsake | None = getattr(store, "keepsake", None)  # few stores have one
-        self._left: object | None = None
+        self._left: WorkedOut | None = None
 
     def read_many(self, entries: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each entry as this turn would see it."""
@@ -292,14 +311,14 @@ class OperatorState:
         """Whether what is left with the state may be there to be taken later."""
         return self._keepsake is not None
 
-    def take(self) -> object | None:
+    def take(self) -> WorkedOut | None:
         """Return what was left with the state when it was as it is now, and keep it no more."""
         found, self._left = self._left, None
         if found is None and self._keepsake is not None:
             found = self._keepsake.take()
         return found
 
-    def leave(self, worked_out: object) -> None:
+    def leave(self, worked_out: WorkedOut) -> None:
         """Keep something that was worked out from the state as it is now: whoever changes the state takes it first."""
         self._left = worked_out
 

@@ -9,30 +9,30 @@ all its windows have ended, or if its event time is null.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.model.entries import split_entry
-from headwater.model.keys import keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic
 from headwater.operators.chain import unite
 from headwater.operators.entry_names import EntryNames, long_among
-from headwater.operators.join_chunks import HEAD_BYTES_MAX, chunk_counts, chunk_names, put_aside
+from headwater.operators.join_chunks import chunk_counts, chunk_names, put_aside
 from headwater.operators.join_layouts import Layout, conformed
 from headwater.operators.join_state import Heads, JoinState
-from headwater.operators.joining import LEFT, RIGHT, WINDOW, Picked, Schemas, StreamJoin, lacks_key
-from headwater.operators.known_heads import HEADS_MAX, KnownHeads, Span
+from headwater.operators.joining import LEFT, RIGHT, WINDOW, Schemas, StreamJoin, lacks_key
+from headwater.operators.known_heads import HEADS_MAX, Codes, Found, KnownHeads, StoredHeads, Wanted
 from headwater.operators.lateness import event_times
-from headwater.operators.long_keys import forget_long, key_of_entry, remember_long
+from headwater.operators.long_keys import forget_long, key_of_entry
 from headwater.operators.ragged import Ints, distinct_numbers, in_order_of, places, starts_of
 from headwater.operators.state import OperatorState
 from headwater.operators.window_specs import TimeWindow
 
 HEADS: Final = 1
+_WINDOWS_MAX: Final = 64  # side by side; of more than these, those are looked for that have rows
 
 Mask = npt.NDArray[np.bool_]
 
@@ -72,27 +72,38 @@ class _Placed(NamedTuple):
         return _Placed(self.rows[chosen], self.starts[chosen])
 
 
-class _Groups(NamedTuple):
-    """The heads that a batch touches, and for every placed row the one it belongs to."""
+class _Waiters(NamedTuple):
+    """The rows of one side that wait in some heads, in order of heads, and how many each head has."""
 
-    names: list[bytes]
-    spans: list[Span]
-    keys: list[Any]
-    key_of: list[int]  # for every head, the place of its key
-    of_row: npt.NDArray[np.signedinteger[Any]]
+    counts: Ints
+    heads: Heads
+    source: int
+    inline: Ints  # the places of those that lie in the heads
+    rows: pa.RecordBatch | None  # all of them, if some were put aside
+
+    def take(self, which: Ints) -> pa.RecordBatch:
+        if self.rows is None:
+            return self.heads.unpacked(self.source, self.inline[which])
+        return self.rows.take(pa.array(which))
+
+
+def _heads_of(starts: Ints, slide_us: int, codes: Codes, keys: int) -> tuple[Wanted, Codes]:
+    """Return the heads of rows, by the beginning of the window and the code of the key, and for each row its own."""
+    windows, window_of = _windows_of(starts, slide_us)
+    found, of_row = distinct_numbers(window_of * keys + codes, len(windows) * keys)
+    return Wanted(windows, *np.divmod(found, keys)), of_row
 
 
 def _windows_of(starts: Ints, slide_us: int) -> tuple[list[int], Ints]:
-    """Return the windows that begin at these instants, in order, and for each instant the place of its window."""
+    """Return windows in order, with all that begin at these instants, and for each instant the place of its own."""
     first, last = int(starts.min()), int(starts.max())
     count = (last - first) // slide_us + 1
     if count == 1:
         return [first], np.zeros(len(starts), np.int64)
-    if count > len(starts):  # far apart, perhaps further than a number reaches
+    if count > _WINDOWS_MAX:  # perhaps far apart, further than a number reaches
         found, of_start = np.unique(starts, return_inverse=True)
         return found.tolist(), of_start
-    found, of_start = distinct_numbers((starts - first) // slide_us, count)
-    return (found * slide_us + first).tolist(), of_start
+    return [first + number * slide_us for number in range(count)], (starts - first) // slide_us
 
 
 class WindowJoinLogic:
@@ -120,7 +131,8 @@ class WindowJoinLogic:
         if lonely is not None:
             alone = placed.where(lonely[placed.rows])
             if config.is_outer(source) and len(alone.rows):
-                made.append(self._alone(layout, source, conformed(batch, layout.side(source).schema), alone))
+                rows = conformed(batch, layout.side(source).schema).take(pa.array(alone.rows))
+                made.append(self._alone(layout, source, rows, alone.starts))
             placed = placed.where(~lonely[placed.rows])
         if len(placed.rows):
             made += self._paired(batch, source, placed, layout, state)
@@ -136,11 +148,12 @@ class WindowJoinLogic:
         before_us = END_OF_TIME if ended else moment.watermark_us - size + 1
         if self._config.how == "inner" and not ended and not self._ends_more(before_us):
             return (None, None, None)
-        known = KnownHeads.taken(state)
-        found = state.gather(HEADS, BEGINNING_OF_TIME, before_us) if known is None else known.drop(before_us)
-        if known is None and self._can_know(state, len(found)):
-            known = KnownHeads.learned(state, HEADS, before_us)
-        made = self._let_go(state, found) if found else None
+        layout = self._state.layouts.current(state)
+        known = KnownHeads.taken(state, layout)
+        found = self._gathered(state, layout, before_us) if known is None else known.drop(before_us)
+        if known is None and self._can_know(state, len(found.names)):
+            known = KnownHeads.learned(state, HEADS, before_us, found.heads.layout)
+        made = self._let_go(state, found) if found.names else None
         if known is not None:
             known.leave(state)
         return (made, None, None)
@@ -154,19 +167,20 @@ class WindowJoinLogic:
         window = self._config.window
         return state.remembers and ended * (2 + window.size_us // window.slide_us) <= HEADS_MAX
 
-    def _let_go(self, state: OperatorState, found: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch | None:
+    def _gathered(self, state: OperatorState, layout: Layout, before_us: int) -> Found:
+        """Read the heads of windows that begin before an instant."""
+        entries = state.gather(HEADS, BEGINNING_OF_TIME, before_us)
+        names = [name for name, _ in entries]
+        return Found(names, self._state.parsed(state, layout, names, [value for _, value in entries]))
+
+    def _let_go(self, state: OperatorState, found: Found) -> pa.RecordBatch | None:
         """Remove heads, and return their rows that had no partner."""
-        names = [name for name, _ in found]
-        heads = Heads(self._state.layouts.current(state), [value for _, value in found])
-        made = None
-        if self._config.how != "inner":
-            heads = self._state.parsed(state, heads.layout, names, heads.values)
-            made = self._unmatched(state, names, heads, np.array([split_entry(name)[0] for name in names]))
-        state.delete_many(names)
-        if heads.own.any():
-            for source, counts in enumerate(chunk_counts(heads)):
-                state.delete_many(chunk_names(names, source, counts))
-        forget_long(state, long_among(names), HEADS)
+        made = None if self._config.how == "inner" else self._unmatched(state, found)
+        state.delete_many(found.names)
+        if found.heads.own.any():
+            for source, counts in enumerate(chunk_counts(found.heads)):
+                state.delete_many(chunk_names(found.names, source, counts))
+        forget_long(state, long_among(found.names), HEADS)
         return made
 
     def _ends_more(self, before_us: int) -> bool:
@@ -182,100 +196,85 @@ class WindowJoinLogic:
         window = self._config.window
         size, slide = window.size_us, window.slide_us
         open_after = max(watermark_us - size, BEGINNING_OF_TIME)  # a window is open if it starts after this
-        in_reach = (times >= BEGINNING_OF_TIME + 2 * size) & (times <= END_OF_TIME - 2 * size)
-        known = in_reach if known is None else known & in_reach
-        last = times - (times % slide - window.offset_us) % slide
+        known = self._in_reach(times, known)
+        last = times - (times - window.offset_us) % slide
         if size == slide:
-            rows = np.flatnonzero(known & (last > open_after))
+            is_open = last > open_after
+            rows = np.flatnonzero(is_open if known is None else is_open & known)
             return _Placed(rows, last[rows])
         earlier = np.arange(-(-size // slide) - 1, -1, -1) * slide
         starts = last[:, None] - earlier
-        inside = (starts > times[:, None] - size) & (starts > open_after) & known[:, None]
+        inside = (starts > times[:, None] - size) & (starts > open_after)
+        if known is not None:
+            inside &= known[:, None]
         return _Placed(np.nonzero(inside)[0], starts[inside])
+
+    def _in_reach(self, times: Ints, known: Mask | None) -> Mask | None:
+        """Return which times are known and so far from the ends of time that their windows can be told; None: all."""
+        margin = 2 * self._config.window.size_us
+        first, last = BEGINNING_OF_TIME + margin, END_OF_TIME - margin
+        if known is None and len(times) and times.min() >= first and times.max() <= last:
+            return None
+        in_reach = (times >= first) & (times <= last)
+        return in_reach if known is None else in_reach & known
 
     def _paired(
         self, batch: pa.RecordBatch, source: int, placed: _Placed, layout: Layout, state: OperatorState
     ) -> list[pa.RecordBatch]:
-        groups = self._groups(batch, source, placed)
-        known = KnownHeads.taken(state)
-        values = state.read_many(groups.names) if known is None else known.read(groups.spans, groups.names)
-        heads = self._state.parsed(state, layout, groups.names, values)
-        layout = heads.layout
+        known: KnownHeads | StoredHeads | None = KnownHeads.taken(state, layout)
+        if known is None:
+            known = StoredHeads(self._state, layout, self._names[source])
+        codes, keys = known.codes(batch, self._config.key_of(source), source)
+        wanted, of_row = _heads_of(placed.starts, self._config.window.slide_us, codes[placed.rows], keys)
+        found = known.find(state, wanted)
+        layout = found.heads.layout
         batch = conformed(batch, layout.side(source).schema)
-        there, counts = self._waiting_rows(state, heads, 1 - source, groups.names)
-        kept = self._keep(batch, source, placed, groups, heads, state)
-        if known is not None:
-            known.put(groups.spans, groups.names, kept)
-            known.leave(state)
-        if there is None:
+        waiters = self._waiters(state, found.heads, 1 - source, found.names)
+        grown = put_aside(state, source, found.names, self._grown(found, source, batch, placed.rows, of_row))
+        state.put_many(found.names, grown.values)
+        for key in known.long_keys(wanted, found):
+            state.remember_long(key)
+        known.keep(state, found, grown)
+        matches = waiters.counts[of_row]
+        if not matches.any():
             return []
-        matches = counts[groups.of_row]
-        own = Picked(batch, np.repeat(placed.rows, matches))
-        found = Picked(there, places(starts_of(counts)[groups.of_row], matches))
+        own = batch.take(pa.array(np.repeat(placed.rows, matches)))
+        other = waiters.take(places(starts_of(waiters.counts)[of_row], matches))
         windows = self._windows(layout, np.repeat(placed.starts, matches))
-        return [layout.columns.joined([windows], (own, found) if source == LEFT else (found, own))]
+        return [layout.columns.joined([windows], (own, other) if source == LEFT else (other, own))]
 
-    def _groups(self, batch: pa.RecordBatch, source: int, placed: _Placed) -> _Groups:
-        """Find the windows and keys that rows lie in."""
-        keyed = keyed_rows(batch, self._config.key_of(source))
-        keys = len(keyed.keys)
-        starts, window_of = _windows_of(placed.starts, self._config.window.slide_us)
-        found, of_row = distinct_numbers(window_of * keys + keyed.codes[placed.rows], len(starts) * keys)
-        ends = np.searchsorted(found, np.arange(len(starts) + 1) * keys).tolist()
-        places = (found % keys).tolist()
-        spans = list(zip(starts, ends, ends[1:], strict=False))
-        names = self._names[source].in_windows(keyed.keys, places, spans)
-        return _Groups(names, spans, keyed.keys, places, of_row)
-
-    def _keep(
-        self,
-        batch: pa.RecordBatch,
-        source: int,
-        placed: _Placed,
-        groups: _Groups,
-        heads: Heads,
-        state: OperatorState,
-    ) -> list[bytes]:
-        """Add the rows to their heads, put aside what is too much for a head, and return the heads."""
-        rows = placed.rows[in_order_of(groups.of_row, len(groups.names))]
-        packed = heads.layout.packings[source].pack_some(batch, rows)
+    def _grown(self, found: Found, source: int, batch: pa.RecordBatch, rows: Ints, of_row: Codes) -> Heads:
+        """Return heads with rows added, each to its own."""
+        heads, count = found.heads, len(found.names)
+        packed = heads.layout.packings[source].pack_some(batch, rows[in_order_of(of_row, count)])
         packed.records["side"] = source
-        values = heads.grown(packed, np.bincount(groups.of_row, minlength=len(groups.names)))
-        state.put_many(groups.names, values)
-        if max(map(len, values)) > HEAD_BYTES_MAX:
-            full = [place for place, value in enumerate(values) if len(value) > HEAD_BYTES_MAX]
-            grown = Heads(heads.layout, [values[place] for place in full])
-            put_aside(state, source, [groups.names[place] for place in full], grown)
-            for place in full:
-                values[place] = state.read(groups.names[place]) or values[place]
-        if long_among(groups.names):
-            remember_long(state, groups.names, [groups.keys[place] for place in groups.key_of])
-        return values
+        return heads.grown(packed, np.bincount(of_row, minlength=count))
 
-    def _waiting_rows(
+    def _waiters(
         self, state: OperatorState, heads: Heads, source: int, names: Sequence[bytes], wanted: Mask | None = None
-    ) -> tuple[pa.RecordBatch | None, Ints]:
-        """Return the rows of one side, of all heads or of some, in order of heads, and how many each head has."""
+    ) -> _Waiters:
+        """Return the rows of one side that wait in all heads, or in some."""
         inline = heads.side(source)
         chunks = chunk_counts(heads)[source]
         if wanted is not None:
             inline, chunks = inline[wanted[heads.head_of[inline]]], np.where(wanted, chunks, 0)
         of_row = heads.head_of[inline]
-        rows = heads.unpacked(source, inline) if len(inline) else None
+        rows = None
         if chunks.any():
             of_chunk = np.repeat(np.arange(len(names)), chunks)
             values = state.read_many(chunk_names(names, source, chunks))
             aside = self._state.parsed(state, heads.layout, [names[place] for place in of_chunk.tolist()], values)
-            earlier = aside.unpacked(source, aside.rows())
             of_row = np.concatenate((of_chunk[aside.head_of[aside.rows()]], of_row))
             order = np.argsort(of_row, kind="stable")
-            rows = (earlier if rows is None else pa.concat_batches([earlier, rows])).take(pa.array(order))
-        return rows, np.bincount(of_row, minlength=len(names))
+            both = [aside.unpacked(source, aside.rows()), heads.unpacked(source, inline)]
+            rows = pa.concat_batches(both).take(pa.array(order))
+        return _Waiters(np.bincount(of_row, minlength=len(names)), heads, source, inline, rows)
 
-    def _unmatched(
-        self, state: OperatorState, names: Sequence[bytes], heads: Heads, starts: Ints
-    ) -> pa.RecordBatch | None:
-        """Return the rows of the outer sides in windows where the other side has none."""
+    def _unmatched(self, state: OperatorState, found: Found) -> pa.RecordBatch | None:
+        """Return the rows of the outer sides in windows where the other side has none, in order."""
+        names, values = zip(*sorted(zip(found.names, found.heads.values, strict=True)), strict=True)
+        heads = Heads(found.heads.layout, values)
+        starts = np.array([split_entry(name)[0] for name in names])
         sides = heads.layout.sides(heads.records)
         there = [
             (np.bincount(heads.head_of[sides == source], minlength=len(names)) > 0) | (chunk_counts(heads)[source] > 0)
@@ -286,25 +285,24 @@ class WindowJoinLogic:
         for source in (LEFT, RIGHT):
             wanted = there[source] & ~there[1 - source]
             if self._config.is_outer(source) and wanted.any():
-                rows, counts = self._waiting_rows(state, heads, source, names, wanted)
-                assert rows is not None
-                rows = heads.layout.side(source).with_keys(rows, keys, counts)
-                placed = _Placed(np.arange(rows.num_rows), np.repeat(starts, counts))
-                made.append(self._alone(heads.layout, source, rows, placed))
+                waiters = self._waiters(state, heads, source, names, wanted)
+                counts = waiters.counts
+                rows = heads.layout.side(source).with_keys(waiters.take(np.arange(counts.sum())), keys, counts)
+                made.append(self._alone(heads.layout, source, rows, np.repeat(starts, counts)))
                 of_head.append(np.repeat(np.arange(len(names)), counts))
         if not made:
             return None
         return unite(made).take(pa.array(np.argsort(np.concatenate(of_head), kind="stable")))
 
-    def _alone(self, layout: Layout, source: int, rows: pa.RecordBatch, placed: _Placed) -> pa.RecordBatch:
-        """Return rows without partners."""
-        picked = Picked(rows, placed.rows)
-        windows = self._windows(layout, placed.starts)
-        return layout.columns.joined([windows], (picked, None) if source == LEFT else (None, picked))
+    def _alone(self, layout: Layout, source: int, rows: pa.RecordBatch, starts: Ints) -> pa.RecordBatch:
+        """Return rows without partners, each in a window that begins there."""
+        return layout.columns.joined([self._windows(layout, starts)], (rows, None) if source == LEFT else (None, rows))
 
     def _windows(self, layout: Layout, starts: Ints) -> pa.Array:
         kind = layout.columns.schema.field(0).type
-        ends = starts + self._config.window.size_us
-        return pa.StructArray.from_arrays(
-            [pa.array(starts).view(kind[0].type), pa.array(ends).view(kind[1].type)], fields=list(kind)
-        )
+        bounds = (starts, starts + self._config.window.size_us)
+        instants = [
+            pa.Array.from_buffers(field.type, len(starts), [None, pa.py_buffer(instant)], 0)
+            for field, instant in zip(kind, bounds, strict=True)
+        ]
+        return pa.Array.from_buffers(kind, len(starts), [None], 0, children=instants)

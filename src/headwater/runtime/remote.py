@@ -13,7 +13,7 @@ at. A turn whose state is remembered then needs two round trips, one to look and
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Final, Protocol, TypeVar
@@ -233,7 +233,7 @@ class RemoteTransaction(RemoteSnapshot):
         """Set a key."""
         self._writes[key] = value
 
-    def put_many(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    def put_many(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Set many keys."""
         self._writes.update(pairs)
 
