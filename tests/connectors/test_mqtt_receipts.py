@@ -86,7 +86,7 @@ class World:
 
     def start(self) -> None:
         """Open the reader where the store stands."""
-        self.receipts = Receipts(WINDOW, self._position)
+        self.receipts = Receipts(self._position)
         self._backlog: deque[tuple[int, Receipt]] = deque()
         self._polled: tuple[list[int], Position] | None = None
         self.reconnect()
@@ -94,7 +94,8 @@ class World:
     def reconnect(self, *, kept: bool = True) -> None:
         """Lose what is under way, and connect again."""
         self._to_reader: deque[tuple[Any, ...]] = deque(self.broker.resend())
-        self._to_broker: deque[tuple[Reply, int]] = deque()
+        self._to_broker: deque[tuple[Reply, int] | None] = deque()  # None is a ping
+        self._has_pinged = False
         self.receipts.connected(kept=kept)
 
     def step(self, action: str) -> None:
@@ -104,8 +105,14 @@ class World:
                 self._to_reader.append(packet)
             case "deliver" if self._to_reader:
                 self._receive(*self._to_reader.popleft())
-            case "answer" if self._to_broker and (packet := self.broker.receive(*self._to_broker.popleft())):
-                self._to_reader.append(packet)
+            case "answer" if self._to_broker:
+                told = self._to_broker.popleft()
+                packet = ("PONG", 0) if told is None else self.broker.receive(*told)
+                self._to_reader.extend([packet] if packet is not None else [])
+            case "ping" if not self._has_pinged:
+                self._has_pinged = True
+                self._to_broker.append(None)
+                self.receipts.pinged()
             case "poll" if self._polled is None:
                 taken = [self._backlog.popleft() for _ in range(min(2, len(self._backlog)))]
                 position = self.receipts.polled(receipt for _, receipt in taken)
@@ -113,7 +120,7 @@ class World:
             case "commit" if self._polled is not None:
                 self.stored += self._polled[0]
                 self._position, self._polled = self._polled[1], None
-                self._to_broker += self.receipts.committed()
+                self._reply(*self.receipts.committed())
             case "commit, die" if self._polled is not None:
                 self.stored += self._polled[0]
                 self._position = self._polled[1]
@@ -137,9 +144,13 @@ class World:
         raise AssertionError("the broker still waits for an answer")
 
     def _receive(self, kind: str, packet_id: int, message: int = 0, again: bool = False) -> None:
+        if kind == "PONG":
+            self._has_pinged = False
+            self.receipts.answered()
+            return
         if kind == "PUBREL":
             if self.receipts.released(packet_id):
-                self._to_broker.append((Reply.COMPLETED, packet_id))
+                self._reply((Reply.COMPLETED, packet_id))
             return
         check = 0 if self._equal else message
         verdict, receipt = self.receipts.arrived(packet_id, self.broker.qos, check, again=again)
@@ -149,16 +160,21 @@ class World:
             return
         self.refused += 1
         if verdict is Verdict.STORED:
-            self._to_broker.append((Reply.RECEIVED if self.broker.qos == 2 else Reply.ACKNOWLEDGED, packet_id))
+            self._reply((Reply.RECEIVED if self.broker.qos == 2 else Reply.ACKNOWLEDGED, packet_id))
+
+    def _reply(self, *replies: tuple[Reply, int]) -> None:
+        self._to_broker += replies
+        self.receipts.told(replies)
 
 
 STEPS = ("send", "deliver", "poll", "commit", "answer")
+PING = ("ping", "answer", "deliver")
 FAULTS = ("commit, die", "die", "tear", "restart")
 # Whole rounds among the single steps, so that ids are used up and given again, and faults meet all there can be.
 ACTIONS = st.lists(
     st.one_of(
-        st.sampled_from(STEPS).map(lambda step: (step,)),
-        st.sampled_from([STEPS, (*STEPS, "deliver", "answer")]),
+        st.sampled_from([*STEPS, *PING]).map(lambda step: (step,)),
+        st.sampled_from([STEPS, (*STEPS, "deliver", "answer"), (*STEPS, *PING)]),
         st.sampled_from(FAULTS).map(lambda fault: (fault,)),
         st.sampled_from(FAULTS).map(lambda fault: ("send", fault)),
     ),
@@ -227,15 +243,19 @@ def test_a_session_that_the_broker_lost_confuses_nothing_in_the_next(
     assert qos == 1 or len(after_all) == 12
 
 
-def test_only_as_many_are_remembered_as_may_be_under_way() -> None:
-    world = World(ModelBroker(1, deque(range(40))))
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_the_broker_has_confirmed_is_remembered_no_longer(qos: int) -> None:
+    world = World(ModelBroker(qos, deque(range(40))))
     world.finish()
-    assert len(stored_form(world.receipts.polled([]))["done"]) == WINDOW * 6
+    assert len(world.receipts.polled([])["done"]) == 40 * 6
+    for action in PING:
+        world.step(action)
+    assert world.receipts.polled([])["done"] == b""
 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_nothing_is_answered_before_it_is_committed(qos: int) -> None:
-    receipts = Receipts(WINDOW, None)
+    receipts = Receipts(None)
     verdict, receipt = receipts.arrived(7, qos, 1, again=False)
     assert verdict is Verdict.NEW
     assert receipt is not None
@@ -246,7 +266,7 @@ def test_nothing_is_answered_before_it_is_committed(qos: int) -> None:
 
 
 def test_a_packet_id_is_completed_only_when_no_committed_position_remembers_it() -> None:
-    receipts = Receipts(WINDOW, None)
+    receipts = Receipts(None)
     _, receipt = receipts.arrived(7, 2, 1, again=False)
     assert receipt is not None
     receipts.polled([receipt])
@@ -269,14 +289,14 @@ def open_receipt(receipts: Receipts, packet_id: int = 7, check: int = 1) -> Rece
 @pytest.mark.parametrize("kept", [True, False])
 def test_what_came_over_a_connection_that_is_gone_is_not_acknowledged_over_the_next(kept: bool) -> None:
     """It comes again there; until it does, its packet id may mean nothing to the broker, or another message."""
-    receipts = Receipts(WINDOW, None)
+    receipts = Receipts(None)
     receipts.polled([open_receipt(receipts)])
     receipts.connected(kept=kept)
     assert receipts.committed() == []
 
 
 def test_an_id_that_a_broker_gives_away_too_early_acknowledges_only_the_message_that_has_it_now() -> None:
-    receipts = Receipts(WINDOW, None)
+    receipts = Receipts(None)
     first, second = open_receipt(receipts), open_receipt(receipts)
     receipts.polled([first])
     assert receipts.committed() == []
@@ -286,7 +306,7 @@ def test_an_id_that_a_broker_gives_away_too_early_acknowledges_only_the_message_
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_when_the_broker_has_lost_the_session_an_equal_message_under_a_known_id_is_another(is_committed: bool) -> None:
-    receipts = Receipts(WINDOW, None)
+    receipts = Receipts(None)
     receipts.polled([open_receipt(receipts)])
     if is_committed:
         receipts.committed()

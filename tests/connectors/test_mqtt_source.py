@@ -65,6 +65,23 @@ def test_a_message_that_is_committed_and_was_not_acknowledged_is_refused_when_it
         assert drive.until_rows(4) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_position_remembers_only_what_the_broker_has_not_confirmed(
+    shared_broker: Broker, topic: str, qos: int
+) -> None:
+    """Its answer to a ping says that it has heard what was sent before."""
+    with reading(shared_broker, topic, qos=qos) as drive:
+        shared_broker.publish(topic, numbers(0, 200), qos=qos)
+        drive.until_rows(200)
+        last = "PUBACK" if qos == 1 else "PUBCOMP"
+        drive.until(lambda drive: shared_broker.logged(f"Received {last} from", drive.client_id) == 200)
+        drive.until(lambda drive: not drive.reader._receipts._done)
+        shared_broker.publish(topic, numbers(200, 201), qos=qos)
+        drive.until_rows(201)
+        assert drive.position is not None
+        assert len(drive.position["done"]) + len(drive.position["received"]) == 6
+
+
 def test_an_equal_message_behind_a_committed_one_is_another_message(shared_broker: Broker, topic: str) -> None:
     with reading(shared_broker, topic) as drive:
         for _ in range(3):

@@ -153,8 +153,10 @@ class LateClient(Client):
         self.on_incoming: Callable[[Incoming], None] = lambda incoming: None
         self.on_released: Callable[[int], None] = lambda packet_id: None
         self.on_refused: Callable[[int, int], None] = lambda packet_id, reason: None
+        self.on_pong: Callable[[int], None] = lambda number: None
         self.on_trouble: Callable[[str], None] = lambda told: None
         self.shown = 0  # messages that have come
+        self._pings = self._pongs = 0
         self._has_properties = session.version == "5"
         self.on_socket_open = _send_at_once
         self.on_socket_register_write = _nobody_waits
@@ -167,6 +169,25 @@ class LateClient(Client):
     def received(self, packet_id: int) -> None:
         """Tell the broker that a message of QoS 2 is ours now: PUBREC."""
         self._send_pubrec(packet_id)
+
+    def ping(self) -> int:
+        """Ask for a sign that the broker has dealt with everything we sent before; `on_pong` is told this number."""
+        self._send_pingreq()
+        return self._pings
+
+    def reconnect(self) -> MQTTErrorCode:
+        """Connect anew; nobody answers the pings of the connection before."""
+        self._pongs = self._pings
+        return super().reconnect()
+
+    def _send_pingreq(self) -> MQTTErrorCode:
+        self._pings += 1  # paho sends some of its own
+        return super()._send_pingreq()
+
+    def _handle_pingresp(self) -> MQTTErrorCode:
+        self._pongs += 1
+        self.on_pong(self._pongs)
+        return super()._handle_pingresp()
 
     def _handle_publish(self) -> MQTTErrorCode:
         packet = bytes(self._in_packet["packet"])

@@ -6,14 +6,15 @@ two, or cut off before the acknowledgement arrives, we are sent what is stored; 
 are part of the position, each with a check of the contents. What comes again, under one of these ids, with these
 contents, is refused.
 
-At QoS 2 a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before the id is gone from those that
-the committed position holds for this reason. At QoS 1 nobody tells us that an acknowledgement arrived, and from then on
-the broker may give the id to another message; so as many acknowledged ids are remembered as may be under way, since
-later messages prove that the broker has heard of the earlier. Completed ids of QoS 2 are remembered as well: mosquitto,
-restarted, sends a message again that waits for PUBCOMP, though the protocol asks for PUBREL only. All this relies on
-brokers that number consecutively, as most do, and come back to an id long after we have forgotten it. One that is seen
-to reuse an id earlier is trusted by the protocol alone, and nothing acknowledged is remembered of it: rather a message
-of QoS 1 again than one lost that only looks the same.
+At QoS 2 a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before a committed position says that
+the broker has released it. Of a last reply, PUBACK or PUBCOMP, the broker does not say that it arrived; but it answers
+our packets in order, so its answer to a ping behind the reply does. Until then the message is remembered: it may come
+again at QoS 1, and even at QoS 2 from a mosquitto that was restarted, which has forgotten the PUBREC that it heard.
+
+In that short while the broker may already have given the id to another message, which our connection lost before we
+saw it. That cannot be with brokers that number consecutively, as most do. One that is seen to reuse an id so early is
+trusted by the protocol alone, and nothing is remembered behind a last reply: rather a message of QoS 1 again than one
+lost that only looks the same.
 
 Pure bookkeeping: knows no sockets and no threads.
 """
@@ -26,6 +27,7 @@ from typing import Final
 
 from headwater.dataflow.connectors import Position
 
+REMEMBERED_MAX: Final = 4_096  # a broker that leaves so much unconfirmed has long stopped answering
 _PACKED: Final = "HI"  # packet id, check
 
 
@@ -58,22 +60,28 @@ class Receipt:
 class Receipts:
     """All receipts of a session."""
 
-    def __init__(self, remembered_max: int, position: Position | None) -> None:
+    def __init__(self, position: Position | None) -> None:
         """Go on with what the position remembers."""
-        self._remembered_max = remembered_max
         self._open: dict[int, Receipt] = {}
         self._polled: list[Receipt] = []  # will be stored by the next commit
-        # The checks of stored messages by packet id: of those done with, oldest first, and of QoS 2 not released yet.
+        # The checks of stored messages, by packet id: behind their last reply, and of QoS 2 those not released yet.
         self._done = {} if position is None else _unpacked(position["done"])
         self._received = {} if position is None else _unpacked(position["received"])
         self._reuses_ids = False if position is None else position["reuses_ids"]
         self._released: dict[int, None] = {}  # QoS 2: to be forgotten by a commit, and then completed
         self._forgotten: tuple[int, ...] = ()  # of those, the ones that the position in hand leaves out
+        self._told: dict[int, None] = {}  # last replies that were sent, with no ping behind them yet
+        self._fenced: dict[int, None] = {}  # last replies in front of a ping that is not answered
 
     @property
     def needs_commit(self) -> bool:
         """Whether a commit without rows would let the broker forget something."""
         return bool(self._released)
+
+    @property
+    def told_count(self) -> int:
+        """How many last replies the broker has not confirmed and no ping asks about."""
+        return len(self._told)
 
     def arrived(self, packet_id: int, qos: int, check: int, *, again: bool) -> tuple[Verdict, Receipt | None]:
         """Judge a message of QoS 1 or 2; `again` is its mark as a duplicate. A new one gets a receipt."""
@@ -88,7 +96,7 @@ class Receipts:
             self._done.clear()
         if known is not None:
             known.is_current = False  # the id is another message's now; acknowledging it would lose that
-        for book in (self._done, self._received, self._released):
+        for book in (self._done, self._received, self._released, self._told, self._fenced):
             book.pop(packet_id, None)
         receipt = self._open[packet_id] = Receipt(packet_id, qos, check)
         return Verdict.NEW, receipt
@@ -122,12 +130,28 @@ class Receipts:
         self._released[packet_id] = None
         return False
 
+    def told(self, replies: Iterable[tuple[Reply, int]]) -> None:
+        """Note replies that were sent."""
+        self._told.update((one, None) for reply, one in replies if reply is not Reply.RECEIVED)
+
+    def pinged(self) -> None:
+        """Note that a ping was sent behind all that was told; there is one at a time."""
+        self._fenced, self._told = self._told, {}
+
+    def answered(self) -> None:
+        """Note the answer: the broker has heard all that was told before the ping."""
+        for packet_id in self._fenced:
+            self._done.pop(packet_id, None)
+        self._fenced = {}
+
     def connected(self, *, kept: bool) -> None:
         """Note a new connection: what is unacknowledged comes again, unless the broker has lost the session.
 
         Then the packet ids start over and mean nothing any more; the messages that are here stay and are stored.
         """
         self._released.clear()
+        self._told.clear()
+        self._fenced.clear()
         for receipt in (*self._open.values(), *self._polled):
             receipt.is_current = False
         if not kept:
@@ -138,7 +162,7 @@ class Receipts:
 
     def check(self) -> None:
         """Raise if the books do not agree."""
-        assert len(self._done) <= self._remembered_max, len(self._done)
+        assert len(self._done) <= REMEMBERED_MAX, len(self._done)
         assert all(packet_id == receipt.packet_id for packet_id, receipt in self._open.items())
         assert not self._done.keys() & self._received.keys()
         assert not self._open.keys() & (self._done.keys() | self._received.keys())
@@ -152,8 +176,9 @@ class Receipts:
         for packet_id in self._forgotten:
             if packet_id in self._released:  # else the connection is gone, and the next one will ask again
                 done[packet_id] = received.pop(packet_id)
-        remembered_max = 0 if self._reuses_ids else self._remembered_max
-        for oldest in list(done)[: max(0, len(done) - remembered_max)]:
+        if self._reuses_ids:
+            done.clear()
+        for oldest in list(done)[: max(0, len(done) - REMEMBERED_MAX)]:
             del done[oldest]
 
 

@@ -39,6 +39,9 @@ INFLIGHT: Final = 256  # in 5 ms, a commit and a way through the network, that i
 BACKLOG_BYTES_MAX: Final = 64 << 20  # here, not yet polled; then nothing more is read from the broker
 BACKLOG_MAX: Final = 10_000
 WAIT_S: Final = 0.05  # how long a poll may wait for a message, so that a reader can still be closed
+# The position holds what the broker has not confirmed: a ping behind so many replies, or this long after the last ping.
+PING_REPLIES: Final = 128
+PING_S: Final = 0.25
 MESSAGE_BYTES: Final = 200  # of a message without its payload, about
 
 
@@ -135,7 +138,7 @@ class MqttReader:
         self._client_id = _client_id(source, position)
         if position is not None and position["client"] != self._client_id:
             position = None  # the user has named another session, of which it says nothing
-        self._receipts = Receipts(source.inflight, position)
+        self._receipts = Receipts(position)
         self._subscribed: list[str] = [] if position is None else position["topics"]
         self._has_subscribed = False  # in this run
         self._changed = threading.Condition()
@@ -143,6 +146,8 @@ class MqttReader:
         self._backlog_bytes = 0
         self._replies: deque[tuple[Reply, int]] = deque()
         self._refused = 0
+        self._ping: int | None = None  # the number of the one that is not answered
+        self._pinged_s = 0.0
         self._failure: ConnectorError | None = None
         self._is_named = position is not None  # the store knows our client id
         self._link = Link(source.address, source.session(self._client_id), self, self._prepare)
@@ -180,6 +185,7 @@ class MqttReader:
         """Subscribe, unless the broker has just now; in the first connection of a run it may remember other topics."""
         with self._changed:
             self._replies.clear()
+            self._ping = None
             self._receipts.connected(kept=kept)
         if self._subscribed and not kept and self._source.qos:
             log.warning(
@@ -195,11 +201,16 @@ class MqttReader:
         return len(self._backlog) < BACKLOG_MAX and self._backlog_bytes < BACKLOG_BYTES_MAX
 
     def send(self, client: LateClient) -> None:
-        """Send the acknowledgements that are due."""
+        """Send the replies that are due, and now and then a ping, whose answer says that they have arrived."""
         with self._changed:
             replies, self._replies = self._replies, deque()
+            self._receipts.told(replies)
         for reply, packet_id in replies:
             _reply(client, reply, packet_id)
+        if self._should_ping(time.monotonic()):
+            self._ping = client.ping()
+            with self._changed:
+                self._receipts.pinged()
 
     def lost(self) -> None:
         """Wait for the next connection; what is here stays here."""
@@ -213,12 +224,26 @@ class MqttReader:
     def _prepare(self, client: LateClient) -> None:
         client.on_incoming = self._on_incoming
         client.on_released = self._on_released
+        client.on_pong = self._on_pong
         client.on_subscribe = self._on_subscribe
 
     def _has_news(self) -> bool:
         if self._failure is not None or not self._is_named:
             return True
         return bool(self._backlog) or self._refused > 0 or self._receipts.needs_commit
+
+    def _should_ping(self, now_s: float) -> bool:
+        told = self._receipts.told_count
+        if self._ping is not None or not told or (told < PING_REPLIES and now_s - self._pinged_s < PING_S):
+            return False
+        self._pinged_s = now_s
+        return True
+
+    def _on_pong(self, number: int) -> None:
+        if self._ping is not None and number >= self._ping:
+            self._ping = None
+            with self._changed:
+                self._receipts.answered()
 
     def _taken(self, count: int) -> list[Message]:
         had_room = self.has_room()
