@@ -151,11 +151,12 @@ from pathlib import Path
 import headwater as hw
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from tests.runtime.test_pressure import Sensor
+from tests.runtime.gates import Gate
+from tests.runtime.test_pressure import Sensor, gated
 
 room = Path(sys.argv[1])
-sink = hw.to.memory()
-flow = hw.flow("full", hw.source(Sensor(20_000, can_wait=True)).select("n").sink(sink))
+gate = Gate(room)  # the rows wait behind it until the disk is full
+flow, sink = gated("full", hw.source(Sensor(20_000, can_wait=True)), gate)
 with Node(NodeConfig(store=room / "store", spark=False)) as node:
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, resource.RLIM_INFINITY))
     app = node.deploy(flow)
@@ -163,6 +164,7 @@ with Node(NodeConfig(store=room / "store", spark=False)) as node:
         assert not node.wait(app, 0.01), (app.state, app.error)
     assert node.ledger(app).balanced
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    gate.open()
     assert node.wait(app, 60)
     assert node.ledger(app).balanced
     assert [row["n"] for row in sink.rows()] == list(range(20_000)), app.error
