@@ -58,7 +58,8 @@ class Pred(hw.App):
         if not self.models:
             return None
         if not Path(self.models).is_dir():
-            raise ConfigError(f"models={self.models!r} is neither a directory nor the mqtt:// address of a topic")
+            shown = self.models.partition("://")[0] if "://" in self.models else self.models  # it may hold a password
+            raise ConfigError(f"models={shown!r} is neither a directory nor the mqtt:// address of a topic")
         # A source that follows takes files in the order of their names: within one kind that is the order of time.
         trees, regressions = (
             hw.read.text(

@@ -89,6 +89,7 @@ def test_equal_figures_wrong_order_and_new_starts_are_as_documented(
     assert answers(app, lines, turn) == rounded(expected)
 
 
+@pytest.mark.spark
 @QUERIES
 def test_the_twin_gives_the_same(app: hw.App, size_m: int, query: Query, spark_node: Node, tmp_path: Path) -> None:
     assert isinstance(spark_node.pool, SparkPool)

@@ -192,6 +192,7 @@ def test_a_reading_of_an_unknown_site_has_no_calibration_and_is_dropped() -> Non
     assert status.ledger.balanced
 
 
+@pytest.mark.spark
 def test_the_twin_gives_the_same_advice(spark_node: Node, tmp_path: Path) -> None:
     """Of two small sites, and only the advice, to which all else leads: every result is a query of its own."""
     app, out = SoilMoisture(seed=4), hw.to.memory()

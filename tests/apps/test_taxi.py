@@ -205,6 +205,7 @@ def test_a_week_must_be_a_multiple_of_the_period(minutes: int) -> None:
         TaxiDemand(period_minutes=minutes)
 
 
+@pytest.mark.spark
 def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
     """What is known only: a second result would be a second query."""
     app, out = TaxiDemand(period_minutes=720, per_hour=1), hw.to.memory()

@@ -114,6 +114,7 @@ def test_real_readings_give_the_means_and_changes_of_plain_python(data: Path) ->
     agrees(app, {name: sink.rows() for name, sink in sinks.items()}, readings, (180, 60))
 
 
+@pytest.mark.spark
 def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
     """Two channels, and the cities only: a second result would be a second query, with all its windows once more."""
     app, out = UrbanSensing(sensors=20, observables="sound,dust", warm_up=2), hw.to.memory()

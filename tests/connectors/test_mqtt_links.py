@@ -11,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.connectors import mqtt_link, mqtt_outages
 from headwater.model.errors import ConnectorError
-from tests.connectors.brokers import Broker, eventually, free_port
+from tests.connectors.brokers import Broker, eventually, free_port, mosquitto
 from tests.connectors.mqtt_flows import Drive, numbers, reading, sent
 from tests.connectors.polls import batch_of
 
@@ -23,6 +23,7 @@ def passwords(directory: Path) -> Path:
     path = directory / "passwords"
     path.write_text(f"gauge:{SECRET}\n")
     path.chmod(0o600)
+    mosquitto()  # skips where there is none
     subprocess.run(["mosquitto_passwd", "-U", str(path)], check=True, capture_output=True)
     return path
 

@@ -1,5 +1,7 @@
 """Applications by name: listed, run between ends that a user picks, and refused in one sentence."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -71,6 +73,9 @@ def test_a_users_own_application_runs_like_those_that_ship(headwater: Command, w
         (["run", "storm.exclamation", "--set", "seed=x"], "--set seed=x: Expected `int`"),
         (["run", "storm.exclamation", "--sink", "out.doc"], "--sink out.doc: give mqtt://..., console, nothing, or"),
         (["run", "storm.exclamation", "--data", "here"], "storm.exclamation has no real data to read"),
+        (["run", "riotbench.stats", "--set", "dataset=SYS"], "--set dataset=SYS: choose one of city, taxi, fit, grid"),
+        (["run", "storm.exclamation", "--source", "tcp://u:s3cret@h/t"], "--source tcp://...: only mqtt and mqtts"),
+        (["run", "storm.exclamation", "--sink", "tcp://u:s3cret@h/t"], "--sink tcp://...: only mqtt and mqtts"),
         (["run", "storm.exclamation", "--loop"], "--loop starts real data over"),
         (["run", "storm.exclamation", "--source", "a.txt", "--rows", "1"], "--rows is not for --source"),
         (["run", "storm.exclamation", "--source", "mqtt://h/t", "--rate", "1"], "--rate is not for a broker"),
@@ -80,6 +85,7 @@ def test_what_cannot_be_meant_is_refused(headwater: Command, words: list[str], s
     refused = headwater(*words)
     assert refused.exit_code != 0
     assert sentence in refused.stderr
+    assert "s3cret" not in refused.output
 
 
 def test_a_flow_has_its_own_ends(write: Write) -> None:
@@ -114,3 +120,22 @@ def test_an_application_is_told_where_the_real_data_is_also_if_its_rows_come_fro
     )
     assert ended.exit_code == 0, ended.output
     assert (tmp_path / "out-loud.txt").read_text(encoding="utf-8").split() == ["AAA"]
+
+
+def test_made_rows_can_be_had_though_there_is_real_data(
+    headwater: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path / "nowhere"))
+    ended = headwater("run", "riotbench.stats", "--no-spark", "--rows", 50, "--json")
+    assert ended.exit_code == 0, ended.output
+
+
+@pytest.mark.spark
+def test_the_twin_runs_an_application_from_any_directory(tmp_path: Path) -> None:
+    """Its functions are found by Spark's own Python workers, wherever the command was given."""
+    words = ["run", "riotbench.pred", "--engine", "structured", "--rows", "20", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "headwater", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert orjson.loads(done.stdout.splitlines()[-1])["rows_out"] > 0

@@ -14,6 +14,8 @@ from headwater.dataflow.stream import Flow, Stream
 from headwater.model.errors import ConfigError
 
 BROKERS: Final = ("mqtt", "mqtts")
+KEPT: Final = "7 days"  # that a broker keeps messages for a run that goes on later,
+UNKEPT: Final = "5 minutes"  # and for one that cannot, but may lose its connection for a while
 SHOWN_ROWS: Final = 20  # of `--sink console`: enough to see what comes out
 
 _READERS: Final[dict[str, Callable[..., Stream]]] = {
@@ -41,6 +43,7 @@ class Ends:
     loop: bool = False
     source: str | None = None
     sink: str | None = None
+    is_kept: bool = False  # the run goes on later, with the store it has: a broker should keep messages meanwhile
 
     def flow(self, app: App) -> Flow:
         """Build the application between these ends."""
@@ -59,7 +62,7 @@ class Ends:
     def _begin(self, app: App, data: Path | None) -> Stream:
         if self.source is not None:
             self._refuse_with_source()
-            return _stream_from(self.source, app, {"rate": self.rate})
+            return _stream_from(self.source, app, {"rate": self.rate}, is_kept=self.is_kept)
         if data is not None and self.rows is not None:
             raise ConfigError(f"--rows {self.rows} is for made rows, and {data} has as many as it has: leave one away")
         if data is None and self.loop:
@@ -68,7 +71,7 @@ class Ends:
 
     def _data(self, app: App) -> Path | None:
         """Return where the real data is; one that is only in the environment is for the applications that have some."""
-        if self.data is not None or self.source is not None:
+        if self.data is not None or self.rows is not None:
             return self.data
         place = os.environ.get("HEADWATER_DATA")
         return Path(place) if place and type(app).real is not App.real else None
@@ -87,11 +90,16 @@ class Ends:
                 return _sink_at(written, result, app.messages.get(result))
 
 
-def _stream_from(written: str, app: App, pace: dict[str, Any]) -> Stream:
+def _stream_from(written: str, app: App, pace: dict[str, Any], *, is_kept: bool) -> Stream:
+    _refuse_other_urls("--source", written)
     if urlsplit(written).scheme in BROKERS:
         if pace["rate"] is not None:
             raise ConfigError("--rate is not for a broker: its messages come when they come")
-        return read.mqtt(written, format=app.wire, schema=app.schema, name="input")
+        # A message that is no row would stop the run, and the next one again: it is counted in the ledger instead.
+        expiry = KEPT if is_kept else UNKEPT
+        return read.mqtt(
+            written, format=app.wire, schema=app.schema, session_expiry=expiry, bad_messages="skip", name="input"
+        )
     reader = _READERS.get(Path(written).suffix)
     if app.wire == "text" or reader is None:
         if app.wire != "text":
@@ -102,6 +110,7 @@ def _stream_from(written: str, app: App, pace: dict[str, Any]) -> Stream:
 
 def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
     """Return the sink for one kind of result; all but the only one get their name into the topic or file."""
+    _refuse_other_urls("--sink", written)
     if urlsplit(written).scheme in BROKERS:
         url = written if result == "results" else f"{written}/{result}"
         return to.mqtt(url) if message is None else to.mqtt(url, format="text", column=message)
@@ -111,4 +120,13 @@ def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
         raise ConfigError(f"--sink {written}: give mqtt://..., console, nothing, or a file ending in {known}")
     if result != "results":
         path = path.with_stem(f"{path.stem}-{result}")
+    if path.suffix == ".txt" and message is not None:
+        return to.text(path, message)
     return _FILES[path.suffix](str(path))
+
+
+def _refuse_other_urls(option: str, written: str) -> None:
+    """Refuse an address of another kind without repeating it: it may hold a password."""
+    scheme, there_is, _ = written.partition("://")
+    if there_is and scheme not in BROKERS:
+        raise ConfigError(f"{option} {scheme}://...: only {' and '.join(BROKERS)} are known; give one, or a file")

@@ -90,7 +90,7 @@ def run(
 ) -> None:
     """Run a file's flows, or an application by name, on this machine until they end, the time is up, or Ctrl-C."""
     limit_s = parse_limit(limit)
-    ends = Ends(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink)
+    ends = Ends(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink, is_kept=store is not None)
     if no_spark and (engine is Engine.STRUCTURED or spark_master is not None):
         raise ConfigError("--no-spark leaves nothing to run this on: take it away, or --engine and --spark-master")
     if engine is Engine.STRUCTURED:

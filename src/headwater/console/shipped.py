@@ -7,6 +7,7 @@
 import ast
 import difflib
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -53,6 +54,8 @@ def shipped_app(name: str) -> type[App]:
     package, place = _package()
     if package != INSTALLED and str(place.parent) not in sys.path:
         sys.path.insert(0, str(place.parent))
+        # Spark's own Python workers look there too: on the twin, functions of an application are found by name.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(place.parent), os.environ.get("PYTHONPATH"))))
     return apps_of(importlib.import_module(f"{package}.{name}"))[0]
 
 
@@ -80,7 +83,9 @@ def with_options(kind: type[App], settings: Sequence[str]) -> App:
         try:
             given[name] = msgspec.convert(value, kinds[name], strict=False)
         except msgspec.ValidationError as failure:
-            raise ConfigError(f"--set {setting}: {failure}") from failure
+            choices = ", ".join(map(str, get_args(kinds[name]))) if get_origin(kinds[name]) is Literal else ""
+            what = f"choose one of {choices}" if choices else failure
+            raise ConfigError(f"--set {setting}: {what}") from failure
     try:
         return kind(**given)
     except ValueError as failure:  # an option that only the application itself can judge
