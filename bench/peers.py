@@ -11,8 +11,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +48,7 @@ class Plan:
     many: Spans = field(default_factory=lambda: Spans(settle_s=2.0, pace_s=4.0))
     copies: tuple[int, ...] = (1, 8, 32, 100)
     rows: int | None = None  # of each input; None: as many as the contest needs
+    burst_shares: Mapping[str, float] = field(default_factory=dict)  # of engines that would take far too long otherwise
     budget_s: float = 3_600.0  # when so much time is used up, what is left is left out
     commands: Callable[[str, Tell, int], Command] = field(default_factory=lambda: command_of)
 
@@ -59,6 +60,7 @@ def plan_for(quick: bool) -> Plan:
             spans=Spans(pace_s=2.5, burst_s=2.5, start_limit_s=45.0, limit_s=25.0),
             many=Spans(settle_s=1.0, pace_s=3.0, start_limit_s=45.0, limit_s=25.0),
             copies=(1, 8, 32),
+            burst_shares={STRUCTURED: 0.25},
             budget_s=540.0,
         )
     return Plan(
@@ -153,6 +155,7 @@ class _Turn:
     def __init__(self, plan: Plan, engine: str, found: Findings, place: Path, began: float, tell: Tell) -> None:
         self._plan, self._engine, self._found = plan, engine, found
         self._place, self._began, self._tell = place, began, tell
+        self._spans = replace(plan.spans, burst_share=plan.burst_shares.get(engine, 1.0))
 
     def take(self, inputs: dict[str, Input], alone: Command, among_many: Command) -> None:
         """Measure; an engine that cannot be started is noted, with the reason."""
@@ -175,7 +178,7 @@ class _Turn:
         if self._is_late(name):
             return
         try:
-            measured, said = measure(engine, made, self._plan.spans, {})
+            measured, said = measure(engine, made, self._spans, {})
         except (EngineFailed, ValueError) as failure:  # ValueError: not one result came
             self._fail(name, failure)
             return

@@ -13,7 +13,7 @@ import headwater as hw
 
 from .made_trips import TripLines
 from .ranking import TOP, Entry, Ranking, Trips, arrivals, change_rows
-from .trips import TRIPS, Grid, Numbers, TripFields, seconds_of
+from .trips import Grid, Numbers, TripFields, real_trips, seconds_of
 
 GRID: Final = Grid(side=300, per_500_m=1)
 CELLS: Final = GRID.side**2
@@ -64,7 +64,7 @@ class FrequentRoutes(hw.App):
 
     def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
         """Read the trips of the first hour of 2013."""
-        return hw.read.text(data / TRIPS, rate=rate, loop=loop, name="input")
+        return real_trips(data, rate=rate, loop=loop)
 
     def build(self, rows: hw.Stream) -> hw.Stream:
         """Read the trips, find their routes, and rank these."""

@@ -13,7 +13,7 @@ import headwater as hw
 from .areas import EMPTY_S, KEPT, changes
 from .made_trips import TripLines
 from .ranking import TOP, arrivals, change_rows
-from .trips import TRIPS, Grid, TripFields, seconds_of
+from .trips import Grid, TripFields, real_trips, seconds_of
 
 GRID: Final = Grid(side=600, per_500_m=2)
 EARNED_MAX: Final = 100_000_000  # cents: a million dollars is a mistake
@@ -73,7 +73,7 @@ class ProfitableAreas(hw.App):
 
     def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
         """Read the trips of the first hour of 2013."""
-        return hw.read.text(data / TRIPS, rate=rate, loop=loop, name="input")
+        return real_trips(data, rate=rate, loop=loop)
 
     def build(self, rows: hw.Stream) -> hw.Stream:
         """Read the trips, find their areas, and rank these."""

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headwater as hw
-from headwater.model.errors import ConfigError
 
 SAMPLE: Final = Path("linear_road") / "datafile20seconds.dat"  # the first 20 seconds of the original input
 
@@ -43,7 +42,7 @@ Whole = npt.NDArray[np.int64]
 def real_lines(data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
     """Read the sample of the original input."""
     if not (data / SAMPLE).is_file():
-        raise ConfigError(f"there is no file {data / SAMPLE}; Linear Road reads its records there (docs/data.md)")
+        raise hw.ConfigError(f"there is no file {data / SAMPLE}; Linear Road reads its records there (docs/data.md)")
     return hw.read.text(data / SAMPLE, rate=rate, loop=loop, name="input")
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from headwater.model.errors import ConfigError
+import headwater as hw
 
 Kind = Literal["v", "sv"]  # as in SenML: a number, or a text
 DatasetName = Literal["city", "taxi", "fit", "grid"]
@@ -96,7 +96,7 @@ class Dataset:
             return self.ranges[chosen_by]
         except KeyError:
             known = ", ".join(self.ranges)
-            raise ConfigError(f"the data set {self.name} has no ranges {chosen_by!r}; it has {known}") from None
+            raise hw.ConfigError(f"the data set {self.name} has no ranges {chosen_by!r}; it has {known}") from None
 
 
 def _fields(written: str) -> tuple[Field, ...]:
@@ -244,4 +244,4 @@ def dataset(name: str) -> Dataset:
     try:
         return DATASETS[name]
     except KeyError:
-        raise ConfigError(f"there is no data set {name!r}; there are {', '.join(DATASETS)}") from None
+        raise hw.ConfigError(f"there is no data set {name!r}; there are {', '.join(DATASETS)}") from None

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headwater.model.errors import ConfigError
+import headwater as hw
 
 from ..chance import drawn, whole
 from .datasets import Dataset
@@ -82,12 +82,14 @@ def read_metadata(dataset: Dataset, path: Path) -> pa.Table:
     """Read what is known of the real senders."""
     try:
         if path.stat().st_size > METADATA_BYTES_MAX:
-            raise ConfigError(f"{path} has more than {METADATA_BYTES_MAX} bytes; it is no metadata of {dataset.name}")
+            raise hw.ConfigError(
+                f"{path} has more than {METADATA_BYTES_MAX} bytes; it is no metadata of {dataset.name}"
+            )
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise ConfigError(f"the metadata of {dataset.name} cannot be read: {path}: {error.strerror}") from error
+        raise hw.ConfigError(f"the metadata of {dataset.name} cannot be read: {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text in UTF-8; metadata has lines `id:value,...`") from error
+        raise hw.ConfigError(f"{path} is not text in UTF-8; metadata has lines `id:value,...`") from error
     rows = [_known(dataset, path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     columns = list(zip(*rows, strict=True)) or [()] * (1 + len(dataset.annotations))
     names = [dataset.id_field, *(field.name for field in dataset.annotations)]
@@ -101,5 +103,5 @@ def _known(dataset: Dataset, path: Path, number: int, line: str) -> list[str]:
     found = [sender, *values.split(",")]
     if not colon or len(found) != 1 + len(dataset.annotations):
         wanted = ",".join(field.name for field in dataset.annotations)
-        raise ConfigError(f"{path}, line {number}: {line.strip()[:100]!r} is not {dataset.id_field}:{wanted}")
+        raise hw.ConfigError(f"{path}, line {number}: {line.strip()[:100]!r} is not {dataset.id_field}:{wanted}")
     return found

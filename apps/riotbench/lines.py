@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headwater as hw
-from headwater.model.errors import ConfigError
 
 from .datasets import TIMESTAMP, Dataset, Field
 from .datasets import dataset as dataset_named
@@ -78,8 +77,8 @@ def escaped(texts: pa.Array) -> pa.Array:
 def real_lines(dataset: Dataset, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
     """Read the real messages of a data set."""
     if dataset.sample is None:
-        raise ConfigError(f"no real messages of {dataset.name} are public; leave --data away, and they are made")
+        raise hw.ConfigError(f"no real messages of {dataset.name} are public; leave --data away, and they are made")
     path = data / dataset.sample
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}; {dataset.name} reads its messages there (docs/data.md)")
+        raise hw.ConfigError(f"there is no file {path}; {dataset.name} reads its messages there (docs/data.md)")
     return hw.read.text(path, rate=rate, loop=loop, name="input")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 import headwater as hw
-from headwater.model.errors import ConfigError
 
 from .analytics import analytics
 from .datasets import DatasetName, dataset
@@ -16,6 +15,7 @@ from .lines import MadeLines, real_lines
 from .messages import PUBLISHED_SCHEMA, ParseMessage, published
 from .models import MODEL_BYTES_MAX, Shipped, decoded
 from .relative_errors import MODEL, PREDICTED, SENSOR, VALUE, BlockAverage, ErrorEstimate
+from .senders import check_sensors
 from .shipped import SHIPPED
 from .updates import KIND, UPDATES_SCHEMA, ReadModels
 
@@ -36,6 +36,10 @@ class Pred(hw.App):
     parallelism: int = 1
     publishers: int = 1
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        check_sensors(self.sensors)
 
     def made(self) -> MadeLines:
         """Return a generator of messages."""
@@ -59,7 +63,7 @@ class Pred(hw.App):
             return None
         if not Path(self.models).is_dir():
             shown = self.models.partition("://")[0] if "://" in self.models else self.models  # it may hold a password
-            raise ConfigError(f"models={shown!r} is neither a directory nor the mqtt:// address of a topic")
+            raise hw.ConfigError(f"models={shown!r} is neither a directory nor the mqtt:// address of a topic")
         # A source that follows takes files in the order of their names: within one kind that is the order of time.
         trees, regressions = (
             hw.read.text(

@@ -13,6 +13,12 @@ from .identities import made_metadata, read_metadata
 from .lines import MadeLines, real_lines
 
 
+def check_sensors(sensors: int) -> None:
+    """Refuse a number of sensors that makes no sense."""
+    if sensors < 0:
+        raise ValueError(f"there cannot be {sensors} sensors; 0 means as many as in the original")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfMessages:
     """The half of an application that is about its input."""
@@ -25,8 +31,7 @@ class OfMessages:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
-        if self.sensors < 0:
-            raise ValueError(f"there cannot be {self.sensors} sensors; 0 means as many as in the original")
+        check_sensors(self.sensors)
 
     @property
     def described(self) -> Dataset:

@@ -56,7 +56,7 @@ class StatsPlots(OfMessages, hw.App):
         gathered = for_a_chart.agg(*accumulate, parallelism=many, name="accumulate")
         charts = gathered.map(Plot(data), schema=CHART, on_error="dead-letter", parallelism=many, name="plot")
         archives = charts.window(F.count_window(charts_per_archive)).apply(zipped, schema=ARCHIVE, name="zip")
-        return archives.map(Upload(os.path.abspath(self.directory)), schema=STORED, name="upload")
+        return archives.map(Upload(self.directory and os.path.abspath(self.directory)), schema=STORED, name="upload")
 
 
 def as_result(averages: pa.RecordBatch) -> pa.RecordBatch:

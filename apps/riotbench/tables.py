@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headwater.model.errors import ConfigError
+import headwater as hw
 
 from . import made_city, made_fit, made_grid, made_taxi
 from .analytics import ANALYTICS, Analytics
@@ -108,9 +108,11 @@ def table_of(dataset: str, path: str, sensors: int, seed: int) -> Table:
         return MadeTable(dataset, sensors, seed)
     place = Path(path).absolute()  # a worker's working directory is not the author's
     if not place.is_file():
-        raise ConfigError(f"there is no file {place} to read the table from; leave table= away, and its rows are made")
+        raise hw.ConfigError(
+            f"there is no file {place} to read the table from; leave table= away, and its rows are made"
+        )
     if place.stat().st_size > FILE_BYTES_MAX:
-        raise ConfigError(f"{place} has more than {FILE_BYTES_MAX} bytes, which a worker does not take into memory")
+        raise hw.ConfigError(f"{place} has more than {FILE_BYTES_MAX} bytes, which a worker does not take into memory")
     return StoredTable(str(place), dataset)
 
 
@@ -127,7 +129,7 @@ def _stored(path: str, dataset: str) -> tuple[npt.NDArray[np.int64], Floats]:
     table = _columns(path, analytics)
     missing = [name for name in (TIMESTAMP, *analytics.attributes) if name not in table.column_names]
     if missing:
-        raise ConfigError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
+        raise hw.ConfigError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
     table = table.select([TIMESTAMP, *analytics.attributes]).drop_null().sort_by(TIMESTAMP)
     rows = [table[name].cast(pa.float64()).to_numpy() for name in analytics.attributes]
     return table[TIMESTAMP].cast(pa.int64()).to_numpy(), np.column_stack(rows)

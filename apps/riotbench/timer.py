@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headwater.model.errors import ConfigError
+import headwater as hw
 
 from .tables import begin_ms
 
@@ -68,5 +68,5 @@ def timer_file(dataset: str, data: Path) -> Path:
     """Return the real timer file of a data set."""
     path = data / _RHYTHMS[dataset].file
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}, which says when to train on {dataset} (docs/data.md)")
+        raise hw.ConfigError(f"there is no file {path}, which says when to train on {dataset} (docs/data.md)")
     return path

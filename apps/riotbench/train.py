@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 import headwater as hw
-from headwater.model.errors import ConfigError
 
 from .analytics import analytics
 from .datasets import DatasetName, dataset
+from .senders import check_sensors
 from .tables import table_of
 from .timer import TIMER_SCHEMA, MadeTimer, timer_file
 from .trainers import (
@@ -41,6 +41,10 @@ class Train(hw.App):
     readers: int = 1
     trainers: int = 1
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        check_sensors(self.sensors)
 
     @property
     def schema(self) -> pa.Schema:
@@ -85,5 +89,5 @@ class Train(hw.App):
     def _existing_directory(self) -> str:
         place = Path(self.directory).absolute()  # a worker's working directory is not the author's
         if not place.is_dir():
-            raise ConfigError(f"there is no directory {place} to write models to; make it, or leave directory= away")
+            raise hw.ConfigError(f"there is no directory {place} to write models to; make it, or leave directory= away")
         return str(place)

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 import headwater as hw
-from headwater.model.errors import ConfigError
 
 from ..chance import whole
 
@@ -57,7 +56,7 @@ class TrafficMonitoring(hw.App):
     def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
         """Read the traces of Beijing's taxis."""
         if not (data / TRACES).is_file():
-            raise ConfigError(
+            raise hw.ConfigError(
                 f"there is no file {data / TRACES}; {self.name} reads traces of taxis there (docs/data.md)"
             )
         traces = hw.read.csv(data / TRACES, schema=TRACE, header=False, rate=rate, loop=loop, name="input")

@@ -37,6 +37,7 @@ class Spans:
     settle_s: float = 1.0
     pace_s: float = 3.0
     burst_s: float = 3.0
+    burst_share: float = 1.0  # of the input that a burst may have at most
     ladder: tuple[float, ...] = ()  # shares of the burst's rate that are offered
     step_s: float = 3.0
     start_limit_s: float = 90.0
@@ -82,7 +83,7 @@ def measure(engine: Engine, made: Input, spans: Spans, settings: dict[str, Any])
     stages = (
         *_first_stages(contest.pace, checked, spans),
         Stage(PACE, contest.pace, spans.pace_s),
-        Stage(BURST, None, spans.burst_s),
+        Stage(BURST, None, spans.burst_s, rows=int(contest.rows * spans.burst_share)),
     )
     run = engine.run(_job(made, stages, spans, settings, stride=KEPT))
     looks, burst = run.looks, run.stage(BURST)

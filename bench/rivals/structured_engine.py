@@ -1,6 +1,6 @@
 """Structured Streaming under measurement: stock queries in one Spark session, fed as the twin of a flow is.
 
-An application without keyed Python state runs as its twin, the others as queries written by hand. The session is set as
+RIoTBench's applications run as queries written by hand, the others as their twins. The session is set as
 `bench/README.md` says for the engine benchmark: Unix sockets to Python, all files in memory, one shuffle partition, no
 wait between micro-batches. Copies are queries side by side in this one session.
 """

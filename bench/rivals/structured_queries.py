@@ -1,9 +1,9 @@
-"""Applications with keyed Python state as Structured Streaming's users write them.
+"""RIoTBench's applications as Structured Streaming's users write them.
 
 The twin of such an application has a stateful operator for each of the flow's, and every one costs a micro-batch a part
 of a second. By hand, `transformWithStateInPandas` sees the rows of a key once and does all that is kept for that key in
 one function. The lines are taken apart by the applications' own functions, a batch at a time. The one column of a query
-is the text of a result. Nexmark's queries need none of this: their twins are Spark SQL.
+is the text of a result. The others need none of this: TM has one stateful operator, and Nexmark's are Spark SQL.
 """
 
 import pickle
@@ -32,27 +32,6 @@ Frames = Iterable[pd.DataFrame]
 Batches = Iterator[pa.RecordBatch]
 Query = Callable[[DataFrame, Mapping[str, Any]], DataFrame]
 Step = Callable[[Any, Frames, Any], tuple[pd.DataFrame, Any]]  # key, its rows, what was kept: results, what to keep
-
-
-def tm(readings: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
-    """Average the speeds of each vehicle, and tell who is too fast."""
-    complete = readings.filter("vehicle IS NOT NULL AND speed IS NOT NULL")
-    return _by_key(complete, "vehicle", _averages)
-
-
-def _averages(key: Any, frames: Frames, kept: Any) -> tuple[pd.DataFrame, Any]:
-    total, count = kept or (0.0, 0)
-    told: list[str] = []
-    for frame in frames:
-        speeds = frame["speed"].to_numpy()
-        totals = np.add.accumulate(np.concatenate(([total], speeds)))[1:]
-        counts = np.arange(count + 1, count + 1 + len(speeds))
-        averages = totals / counts
-        fast = averages > 50.0
-        columns = (speeds[fast].tolist(), averages[fast].tolist(), counts[fast].tolist())
-        told += [_array([key[0], *values]) for values in zip(*columns, strict=True)]
-        total, count = float(totals[-1]), int(counts[-1])
-    return _told(told), (total, count)
 
 
 def stats(lines: DataFrame, settings: Mapping[str, Any]) -> DataFrame:

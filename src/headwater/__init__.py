@@ -17,7 +17,7 @@ from headwater.dataflow import functions
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow, KeyedStream, Sink, Stream, WindowedStream, flow, source
-from headwater.model.errors import ConnectorError, FlowError, HeadwaterError, UserCodeError
+from headwater.model.errors import ConfigError, ConnectorError, FlowError, HeadwaterError, UserCodeError
 from headwater.operators.functions import Row
 from headwater.operators.state import KeyedState
 
@@ -31,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "CityRows",
+    "ConfigError",
     "ConnectorError",
     "Flow",
     "FlowError",
