@@ -56,7 +56,7 @@ class Contest(ABC):
         """Return the application."""
 
     @abstractmethod
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return the application's results in the form that is compared."""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Traffic(Contest):
         """Return the application."""
         return TrafficMonitoring()
 
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return vehicle, speed, average, count."""
         return columns_as_rows(batch)
 
@@ -186,7 +186,7 @@ class Statistics(Messages):
         """Return the application."""
         return Stats(sensors=SENSORS)
 
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return the messages that are published."""
         return batch["payload"].to_pylist()  # type: ignore[no-any-return]
 
@@ -209,7 +209,7 @@ class Predictions(Messages):
         """Return the application."""
         return Pred(sensors=SENSORS)
 
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return id, sensor, time, kind, model, value, message."""
         return columns_as_rows(batch)
 
@@ -234,7 +234,7 @@ class Loading(Messages):
         """Return the application."""
         return Etl(sensors=SENSORS)
 
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return rows as they are inserted, and messages as they are published."""
         return columns_as_rows(batch) if sink == "inserted" else batch["payload"].to_pylist()
 
@@ -257,7 +257,9 @@ class Loading(Messages):
             told = orjson.loads(result)
             result = ["published", told["bt"], *(entry.get("sv", _number(entry.get("v"))) for entry in told["e"])]
         else:
-            result = ["inserted", *result[1:]]
+            # Neither the number of a sender's row, nor of its batch: in which order messages of one instant are whole
+            # again behind the join is not said, and engines differ in it.
+            result = ["inserted", *result[1:-2]]
         named = tuple(value for value in result if isinstance(value, str))
         return named, tuple(value for value in result if not isinstance(value, str))
 
@@ -291,7 +293,7 @@ class HotAuctions(Windows):
         """Return the application."""
         return HotItems(event_rate=EVENTS_PER_S)
 
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return the window's start in microseconds, the auction, the number of bids."""
         return columns_as_rows(batch)
 
@@ -312,7 +314,7 @@ class HighestBids(Windows):
         """Return the application."""
         return HighestBid(event_rate=EVENTS_PER_S)
 
-    def items(self, sink: str, batch: pa.RecordBatch) -> list[Result]:
+    def items(self, sink: str, batch: pa.RecordBatch | pa.Table) -> list[Result]:
         """Return auction, bidder, price, time in microseconds, padding."""
         return columns_as_rows(batch)
 

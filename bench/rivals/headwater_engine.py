@@ -24,9 +24,9 @@ def run(node: Node, request: Request) -> Sequence[Recording]:
     return [SinkRecording(sink) for _, sinks in flows for sink in sinks]
 
 
-def main(answers: str) -> None:
-    """Start a node as a user does, and serve."""
-    with Node(NodeConfig()) as node:
+def main(answers: str, workers: str = "spark") -> None:
+    """Start a node as a user does, and serve; `threads` instead of Spark's tasks are for tests."""
+    with Node(NodeConfig(spark=workers == "spark")) as node:
         serve(int(answers), lambda request: run(node, request))
 
 
