@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from headwater.sim.troubled import Broken, TroubledWorld
-from tests.console.flows import Command
+from tests.console.flows import Command, Start
 
 
-def test_seeds_run_over_processes_and_are_reported(headwater: Command, tmp_path: Path) -> None:
+def test_seeds_run_over_processes_and_are_reported(start: Start, tmp_path: Path) -> None:
+    """As a command of its own: its processes begin as copies of whatever started them, and a test is much."""
     report = tmp_path / "sim.json"
-    result = headwater(
-        "sim", "--seeds", "4", "--nodes", "3", "--faults", "churn", "--workers", "2", "--report", str(report)
-    )
-    assert result.exit_code == 0, result.stdout
-    assert "4 stories, 0 failed" in result.stdout
+    words = ["sim", "--seeds", "4", "--nodes", "3", "--faults", "churn", "--workers", "2", "--report", report]
+    stdout, stderr = (command := start(*words)).communicate()
+    assert command.returncode == 0, stdout + stderr
+    assert "4 stories, 0 failed" in stdout
     kept = json.loads(report.read_text())
     assert kept["seeds"] == {"first": 0, "last": 3, "count": 4}
     assert kept["failed"] == 0
