@@ -37,8 +37,8 @@ MODES = {
     # Bundles as short as the buffers: by default rows wait for a second, or until there are a thousand.
     "process": {
         "python.execution-mode": "process",
-        "python.fn-execution.bundle.size": "10000",
-        "python.fn-execution.bundle.time": "500",
+        "python.fn-execution.bundle.size": "1000",
+        "python.fn-execution.bundle.time": "5",
     },
 }
 
