@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,9 +10,9 @@ import pyarrow as pa
 
 import headwater as hw
 
-from .made_trips import TripLines
+from .input import OfTrips
 from .ranking import TOP, Entry, Ranking, Trips, arrivals, change_rows
-from .trips import Grid, Numbers, TripFields, real_trips, seconds_of
+from .trips import Grid, Numbers, TripFields, seconds_of
 
 GRID: Final = Grid(side=300, per_500_m=1)
 CELLS: Final = GRID.side**2
@@ -50,21 +49,10 @@ NO_CHANGE: Final = pa.RecordBatch.from_pylist([], schema=CHANGE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrequentRoutes(hw.App):
+class FrequentRoutes(OfTrips, hw.App):
     """DEBS 2015, query 1: the ten routes with the most taxi trips in the last 30 minutes, whenever they change."""
 
     name: ClassVar[str] = "debs2015.frequent_routes"
-    wire: ClassVar[hw.Wire] = "text"
-
-    seed: int = 1
-
-    def made(self) -> TripLines:
-        """Return a generator of trips."""
-        return TripLines(self.seed)
-
-    def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
-        """Read the trips of the first hour of 2013."""
-        return real_trips(data, rate=rate, loop=loop)
 
     def build(self, rows: hw.Stream) -> hw.Stream:
         """Read the trips, find their routes, and rank these."""

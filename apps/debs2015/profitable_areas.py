@@ -1,7 +1,6 @@
 """Profitable areas: query 2 of the DEBS 2015 Grand Challenge."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,9 +10,9 @@ import pyarrow as pa
 import headwater as hw
 
 from .areas import EMPTY_S, KEPT, changes
-from .made_trips import TripLines
+from .input import OfTrips
 from .ranking import TOP, arrivals, change_rows
-from .trips import Grid, TripFields, real_trips, seconds_of
+from .trips import Grid, TripFields, seconds_of
 
 GRID: Final = Grid(side=600, per_500_m=2)
 EARNED_MAX: Final = 100_000_000  # cents: a million dollars is a mistake
@@ -59,21 +58,10 @@ NO_CHANGE: Final = pa.RecordBatch.from_pylist([], schema=CHANGE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfitableAreas(hw.App):
+class ProfitableAreas(OfTrips, hw.App):
     """DEBS 2015, query 2: the ten areas where an empty taxi earns most, whenever they or their figures change."""
 
     name: ClassVar[str] = "debs2015.profitable_areas"
-    wire: ClassVar[hw.Wire] = "text"
-
-    seed: int = 1
-
-    def made(self) -> TripLines:
-        """Return a generator of trips."""
-        return TripLines(self.seed)
-
-    def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
-        """Read the trips of the first hour of 2013."""
-        return real_trips(data, rate=rate, loop=loop)
 
     def build(self, rows: hw.Stream) -> hw.Stream:
         """Read the trips, find their areas, and rank these."""

@@ -14,8 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import headwater as hw
-
 Numbers = npt.NDArray[np.int64]
 
 TRIPS: Final = Path("debs2015") / "debs2015_sorted_10004.csv"
@@ -97,10 +95,3 @@ def seconds_of(times: pa.Array) -> Numbers:
     """Return times as whole seconds since 1970."""
     seconds: Numbers = times.cast(pa.int64()).to_numpy() // US_PER_SECOND
     return seconds
-
-
-def real_trips(data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
-    """Read the lines of real trips."""
-    if not (data / TRIPS).is_file():
-        raise hw.ConfigError(f"there is no file {data / TRIPS}; DEBS 2015 reads its trips there (docs/data.md)")
-    return hw.read.text(data / TRIPS, rate=rate, loop=loop, name="input")
