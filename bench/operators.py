@@ -29,14 +29,13 @@ from bench.processes import this_machine
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Spread
 from headwater.engine.keyed_state import StateMemory, StoredState
-from headwater.engine.plans import Outlet
+from headwater.engine.plans import Outlet, plan_chain
 from headwater.engine.spreading import spread
 from headwater.engine.store import state_prefix
 from headwater.engine.turn import commit_state
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain, Segment, Turnover
 from headwater.operators.watermarks import OperatorTime
-from headwater.runtime.code import plan_chain
 from headwater.runtime.store import LmdbStore
 
 Tell = Callable[[str], None]

@@ -15,7 +15,7 @@ from bench.watching import Figures
 from bench.workload import Batch, Readings, sliding_average
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.stream import flow, source
-from headwater.engine.plans import ChainPlan
+from headwater.engine.plans import ChainPlan, plan_chain
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import append
 from headwater.engine.taking import take
@@ -23,7 +23,6 @@ from headwater.engine.turn import commit, prepare
 from headwater.model.batch import encode_entry
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain
-from headwater.runtime.code import plan_chain
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.worker import now_us
 

@@ -14,7 +14,7 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.engine.ledger import Ledger, SourceCounts, read_ledger
-from headwater.engine.plans import channel_of
+from headwater.engine.plans import channel_of, plan_chain, source_outlets
 from headwater.engine.reports import TurnReport
 from headwater.engine.spreading import spread
 from headwater.engine.store import (
@@ -33,8 +33,7 @@ from headwater.engine.turn import Assignment, Prepared, TurnRunner, commit, prep
 from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import END_OF_TIME
-from headwater.runtime.code import plan_chain, source_outlets
-from tests.engine.memory_store import MemoryStore
+from headwater.sim.memory_store import MemoryStore
 
 Row = dict[str, Any]
 ALL = 1 << 40  # rows or bytes

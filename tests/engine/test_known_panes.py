@@ -20,8 +20,8 @@ from headwater.operators.cell_names import ranks_of, suffix_of
 from headwater.operators.known_panes import KnownPanes
 from headwater.operators.state import Keepsake
 from headwater.operators.window_contents import PANES
+from headwater.sim.memory_store import MemorySnapshot, MemoryStore, MemoryTransaction
 from tests.dataflow.specs import Closed, Wall
-from tests.engine.memory_store import MemorySnapshot, MemoryStore, MemoryTransaction
 from tests.engine.small_node import ALL, SmallNode
 
 Row = dict[str, Any]

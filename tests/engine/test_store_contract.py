@@ -11,7 +11,7 @@ from headwater.engine.store import Store
 from headwater.model.errors import StoreFull
 from headwater.runtime.remote import RemoteStore
 from headwater.runtime.store import LmdbStore
-from tests.engine.memory_store import MemoryStore
+from headwater.sim.memory_store import MemoryStore
 from tests.engine.short_line import ShortLine
 
 

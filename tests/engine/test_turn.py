@@ -15,9 +15,9 @@ from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import encode_key, group_of, owner_of
 from headwater.runtime.store import LmdbStore
+from headwater.sim.memory_store import MemoryStore
 from tests.dataflow.specs import Wall, rows_of_any_kind
 from tests.engine.flows import counted, ids, numbered, relay, stumble
-from tests.engine.memory_store import MemoryStore
 from tests.engine.small_node import SmallNode
 
 

@@ -32,6 +32,20 @@ class AppHalted:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceGained:
+    """An instance is to run here from now on."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGivenUp:
+    """An instance is to run elsewhere: no worker may begin a turn of it."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
 class RowsPut:
     """A queue has got rows from outside a turn."""
 
@@ -99,6 +113,8 @@ Event = (
     AppAdded
     | AppRemoved
     | AppHalted
+    | InstanceGained
+    | InstanceGivenUp
     | RowsPut
     | RowsGone
     | WakeWanted
@@ -160,4 +176,11 @@ class RowsPassed:
     instances: tuple[InstanceId, ...]
 
 
-Effect = RunTurn | Dismiss | Recount | HireSpare | ReportTrouble | ReportStoreFull | RowsPassed
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """No worker has this instance, which was given up, in its hands any more."""
+
+    instance: InstanceId
+
+
+Effect = RunTurn | Dismiss | Recount | HireSpare | ReportTrouble | ReportStoreFull | RowsPassed | LetGo

@@ -1,16 +1,20 @@
 """The ledger: every row that came in is somewhere, and the ledger says where.
 
-    rows_in + created + copied = rows_out + waiting + dropped (by reason) + duplicates refused
+    rows_in + created + copied + arrived = rows_out + waiting + dropped (by reason) + duplicates refused + departed
 
 `created` is what flat maps and stateful operators made beyond what they took (negative if less), `copied` what was put
-once more because a stream has several readers. The sides come from different places: counts that each turn
-commits, and the rows that really lie in the queues. So a row that is lost or doubled anywhere shows.
+once more because a stream has several readers; `arrived` came from other nodes, `departed` went to them. The sides come
+from different places: counts that each turn commits, and the rows that really lie in the queues. So a row that is lost
+or doubled anywhere shows. The ledgers of all nodes add up to the app's: what has arrived and has not departed yet lies
+at both ends, until the receiver's word is heard.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headwater.dataflow.graph import Graph
+from headwater.engine.channels import all_received, rows_handed_on
 from headwater.engine.reports import Counts, read_counts
 from headwater.engine.store import Snapshot, entries_prefix, read_queue
 from headwater.model.batch import entry_rows
@@ -40,25 +44,51 @@ class Ledger:
     copied: int
     dropped: dict[str, int] = field(default_factory=dict)
     duplicates_refused: int = 0
+    arrived: int = 0
+    departed: int = 0
     broken: tuple[str, ...] = ()  # queues and chains whose own counts contradict one another
 
     @property
     def balanced(self) -> bool:
         """Whether every row is accounted for."""
-        came = self.rows_in + self.created + self.copied
-        went = self.rows_out + self.waiting + sum(self.dropped.values()) + self.duplicates_refused
+        came = self.rows_in + self.created + self.copied + self.arrived
+        went = self.rows_out + self.waiting + sum(self.dropped.values()) + self.duplicates_refused + self.departed
         return came == went and not self.broken
+
+
+def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
+    """Return an app's ledger over all its nodes: what lies at both ends of a channel waits once."""
+    parts = list(parts)
+    dropped: Counter[str] = Counter()
+    for part in parts:
+        dropped.update(part.dropped)
+    doubled = sum(part.arrived for part in parts) - sum(part.departed for part in parts)
+    broken = [problem for part in parts for problem in part.broken]
+    if doubled < 0:
+        broken.append(f"{-doubled} rows have left one node and not come to another")
+    return Ledger(
+        rows_in=sum(part.rows_in for part in parts),
+        rows_out=sum(part.rows_out for part in parts),
+        waiting=sum(part.waiting for part in parts) - doubled,
+        created=sum(part.created for part in parts),
+        copied=sum(part.copied for part in parts),
+        dropped=dict(dropped),
+        duplicates_refused=sum(part.duplicates_refused for part in parts),
+        broken=tuple(broken),
+    )
 
 
 def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[SourceCounts]) -> Ledger:
     """Add up an app's ledger from one snapshot of the store."""
-    waiting, shed, broken = 0, 0, []
+    waiting, shed, arrived, departed, broken = 0, 0, 0, 0, []
     for number in range(graph.instance_count):
         instance = InstanceId(app, number)
         record = read_queue(snapshot, instance)
         lying = sum(entry_rows(encoded) for _, encoded in snapshot.scan(entries_prefix(instance))) - record.head_offset
         waiting += lying
         shed += record.shed_rows
+        arrived += sum(channel.rows for channel in all_received(snapshot, instance).values())
+        departed += rows_handed_on(snapshot, instance)
         if lying != record.waiting_rows:
             broken.append(f"queue {instance}: {lying} rows lie in it, {record.waiting_rows} should")
     chains = _ChainSums()
@@ -68,10 +98,10 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
             instance = InstanceId(app, number)
             counts = read_counts(snapshot, instance, len(effects))
             chains.add(effects, counts)
-            taken = read_queue(snapshot, instance).taken_rows
+            taken = read_queue(snapshot, instance).taken_rows - rows_handed_on(snapshot, instance)
             if counts.operators[0][0] != taken:
                 broken.append(f"instance {instance}: took {taken} rows, ran {counts.operators[0][0]}")
-    rows_out = sum(read_queue(snapshot, InstanceId(app, sink.instance)).taken_rows for sink in graph.sinks)
+    rows_out = sum(_written(snapshot, InstanceId(app, sink.instance)) for sink in graph.sinks)
     unparsable = sum(source.unparsable for source in sources)
     refused = sum(source.refused for source in sources)
     dropped = {
@@ -90,8 +120,14 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
         copied=chains.copied + sum(source.copied for source in sources),
         dropped={reason: rows for reason, rows in dropped.items() if rows},
         duplicates_refused=refused,
+        arrived=arrived,
+        departed=departed,
         broken=tuple(broken),
     )
+
+
+def _written(snapshot: Snapshot, sink: InstanceId) -> int:
+    return read_queue(snapshot, sink).taken_rows - rows_handed_on(snapshot, sink)
 
 
 @dataclass(slots=True)

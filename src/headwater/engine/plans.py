@@ -1,9 +1,10 @@
 """What a worker needs to know to run a chain: its operators, where its rows go, and who sends it rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headwater.dataflow.graph import Spread
+from headwater.dataflow.connectors import is_source
+from headwater.dataflow.graph import Chain, Graph, Route, Spread
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import groups_of
 from headwater.operators.chain import NamedOperator, OpenChain
@@ -77,3 +78,48 @@ class ChainPlan:
 def channel_of(declaration: int, index: int) -> int:
     """Return the number of the channel on which an instance of an operator, or a source, sends."""
     return declaration << 16 | index
+
+
+def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
+    """Lay out what a worker needs to run a chain."""
+    last = graph.operator(chain.operators[-1])
+    numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
+    errors = {
+        index: outlets
+        for index, name in enumerate(chain.operators)
+        if (outlets := _outlets(graph, [route for route in graph.routes_from(name) if route.port == "errors"]))
+    }
+    tail = list(graph.routes_from(chain.operators[-1]))
+    return ChainPlan(
+        app=app,
+        flow=graph.name,
+        operators=graph.named_operators(chain),
+        numbers=tuple(numbers[name] for name in chain.operators),
+        outlets=tuple(_outlets(graph, [route for route in tail if route.port == port]) for port in last.ports),
+        errors=errors,
+        first_instance=chain.first_instance,
+        parallelism=chain.parallelism,
+        timed=chain.head in graph.timed,
+        feeds=tuple(_feed(graph, route, numbers) for route in graph.routes if route.target == chain.head),
+    )
+
+
+def _feed(graph: Graph, route: Route, numbers: Mapping[str, int]) -> Feed:
+    origin = graph.by_name[route.source]
+    senders = 1 if is_source(origin.part) else origin.parallelism
+    one_to_one = route.spread is Spread.FORWARD and len(graph.targets(route.target)) > 1
+    return Feed(route.input, numbers[route.source], senders, one_to_one)
+
+
+def _outlets(graph: Graph, routes: Sequence[Route]) -> tuple[Outlet, ...]:
+    return tuple(
+        Outlet(
+            route.spread, route.key, tuple(graph.targets(route.target)), route.input, marks=route.target in graph.timed
+        )
+        for route in routes
+    )
+
+
+def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:
+    """Return where the rows of a source go."""
+    return _outlets(graph, list(graph.routes_from(source)))

@@ -96,7 +96,7 @@ class Queue:
     instance: InstanceId
     stage: int = 0
     downstream: tuple[InstanceId, ...] = ()
-    scheduled: bool = True  # False for the queue of a sink, which a pump empties
+    scheduled: bool = True  # False for the queue of a sink, which a pump empties, and of an instance elsewhere
     on_driver: bool = False  # only a worker beside the Spark session can run it
     put_rows: int = 0
     taken_rows: int = 0
@@ -280,6 +280,13 @@ class Queues:
         queue = self._queues.get(instance)
         if queue is not None:
             queue.stopped = True
+            self._refresh(queue, now_us)
+
+    def schedule(self, instance: InstanceId, scheduled: bool, now_us: int) -> None:
+        """Let workers run it from now on, or no more: its instance is here, or elsewhere."""
+        queue = self._queues.get(instance)
+        if queue is not None:
+            queue.scheduled = scheduled
             self._refresh(queue, now_us)
 
     def block(self, queue: Queue, blocked: bool, now_us: int) -> None:

@@ -20,6 +20,9 @@ from headwater.engine.events import (
     Effect,
     Event,
     HireSpare,
+    InstanceGained,
+    InstanceGivenUp,
+    LetGo,
     Recount,
     ReportStoreFull,
     ReportTrouble,
@@ -96,6 +99,7 @@ class Scheduler:
         self._hired_at_us = 0
         self._stalled_at_us = 0
         self._retry_at: dict[InstanceId, int] = {}
+        self._leaving: set[InstanceId] = set()  # given up, and still in a worker's hands
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         """Take note of what happened and give out turns."""
@@ -175,6 +179,11 @@ class Scheduler:
             case AppHalted(app):
                 self._halt(app, now_us)
                 return []
+            case InstanceGained(instance):
+                self.queues.schedule(instance, True, now_us)
+                return []
+            case InstanceGivenUp(instance):
+                return self._give_up(instance, now_us)
             case Ticked():
                 return self._ticked(now_us)
         assert_never(event)
@@ -197,6 +206,22 @@ class Scheduler:
         del self.workers[worker.number]
         return [Dismiss(worker.number)]
 
+    def _give_up(self, instance: InstanceId, now_us: int) -> list[Effect]:
+        queue = self.queues.find(instance)
+        if queue is None:
+            return []
+        self.queues.schedule(instance, False, now_us)
+        if queue.runs_on is not None:
+            self._leaving.add(instance)
+            return []
+        return [LetGo(instance)]
+
+    def _let_go(self) -> list[Effect]:
+        """Tell which of the instances that were given up have come back from their workers."""
+        free = [one for one in self._leaving if (queue := self.queues.find(one)) is None or queue.runs_on is None]
+        self._leaving.difference_update(free)
+        return [LetGo(one) for one in sorted(free)]
+
     def _ended(self, number: WorkerId, reports: Sequence[TurnReport], now_us: int) -> list[Effect]:
         worker = self.workers.get(number)
         effects: list[Effect] = []
@@ -208,6 +233,7 @@ class Scheduler:
             effects += self._apply(report, sinks, now_us)
         if sinks:
             effects.append(RowsPassed(tuple(sinks)))
+        effects += self._let_go()
         if worker is not None and (worker.dismissed or (worker.spare and self._at_ease(now_us))):
             effects += self._leave(worker)
         return effects
@@ -256,7 +282,7 @@ class Scheduler:
             if queue is not None:
                 _doubt(queue, part)
         self._release(worker, now_us)
-        return [Recount(instances)] if instances else []
+        return [Recount(instances), *self._let_go()] if instances else []
 
     def _halt(self, app: AppId, now_us: int) -> None:
         for queue in list(self.queues.all()):

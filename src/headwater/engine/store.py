@@ -135,9 +135,24 @@ def times_key(instance: InstanceId) -> bytes:
     return _INSTANCE.pack(b"T", instance.app, instance.number)
 
 
+def received_prefix(instance: InstanceId) -> bytes:
+    """Where it lies what other nodes have sent to an instance."""
+    return _INSTANCE.pack(b"I", instance.app, instance.number)
+
+
+def received_key(instance: InstanceId, origin: bytes) -> bytes:
+    """Where it lies what one other store has sent to an instance."""
+    return received_prefix(instance) + origin
+
+
+def handed_on_key(instance: InstanceId) -> bytes:
+    """Where it lies how many rows of an instance have gone to other nodes."""
+    return _INSTANCE.pack(b"O", instance.app, instance.number)
+
+
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
-    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T"))
+    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O"))
 
 
 _QUEUE: Final = struct.Struct("<12q")

@@ -45,6 +45,8 @@ class Deployment:
     unheard: set[NodeId] = field(default_factory=set)  # hosts that have not answered us since we took the app over
     instances_heard: dict[int, Instant] = field(default_factory=dict)
     sources_heard: dict[int, Instant] = field(default_factory=dict)
+    sources_read: set[int] = field(default_factory=set)
+    wanted: set[int] = field(default_factory=set)  # instances on demand that rows have asked for
     owner_knows: bool = False
     ended_at: Instant | None = None
 
@@ -55,7 +57,11 @@ class Deployment:
     def missing(self, entry: m.Entry) -> list[int]:
         """Return the instances that have no host."""
         placed = {one.instance for one in entry.placed}
-        return [number for number in range(len(entry.spec.chains)) if number not in placed]
+        return [
+            number
+            for number, chain in enumerate(entry.spec.chains)
+            if number not in placed and (number in self.wanted or not chain.on_demand)
+        ]
 
     def nodes_on_ways(self) -> list[Peer]:
         """Return all nodes on the ways of all sources, each once."""

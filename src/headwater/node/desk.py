@@ -15,11 +15,13 @@ from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register, term_after
+from headwater.node.row_messages import HomeTold, HomeWanted
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
 MOVED_MAX: Final = 1_000
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
+SOURCE: Final = m.ChainSpec("source", 0, 0, ())
 HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
 
 
@@ -296,17 +298,26 @@ class Desk:
             self._run(entry, deployment)
             return
         if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
-            self._place_anew(entry, deployment, [placed.host for placed in waiting])
-            return
+            replaceable = [placed.host for placed in waiting if not _is_kept(entry, placed)]
+            if replaceable:
+                self._place_anew(entry, deployment, replaceable)
+                return
         for placed in waiting:
             chain = spec.chains[placed.instance]
-            asked = m.StartAsked(ground.own, spec.name, entry.term, placed.instance, chain, placed.anchor, spec.flow)
-            ground.send(placed.host, asked)
+            self._ask_to_start(entry, placed.instance, placed.host, chain, placed.anchor)
+
+    def _ask_to_start(self, entry: m.Entry, instance: int, host: Peer, chain: m.ChainSpec, anchor: Peer) -> None:
+        spec, own = entry.spec, self._ground.own
+        asked = m.StartAsked(own, spec.name, entry.term, instance, chain, anchor, spec.flow, spec.key)
+        self._ground.send(host, asked)
 
     def start_told(self, message: m.StartTold) -> None:
         """Take note that an instance runs, or that a host has no room for it."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.term != message.term:
+            return
+        if message.instance < 0:
+            deployment.sources_read.add(-1 - message.instance)
             return
         host = next((one.host for one in entry.placed if one.instance == message.instance), None)
         if host is None or host.id != message.sender.id:
@@ -337,7 +348,7 @@ class Desk:
         if deployment.missing(entry):
             self._change(entry, phase=AppPhase.PLACING)
             return
-        changed = self._change(entry, phase=AppPhase.RUNNING)
+        changed = self._change(entry, phase=AppPhase.RUNNING, has_run=True)
         deployment.refused.clear()
         self._watch(changed, deployment)
 
@@ -346,7 +357,7 @@ class Desk:
         if not deployment.owner_knows:
             ground.send(entry.owner, m.AppRunning(ground.own, app))
         quiet = Instant(ground.now - ground.config.host_silence_max)
-        lost = [placed for placed in entry.placed if deployment.heard.setdefault(placed.host.id, ground.now) < quiet]
+        lost = [placed for placed in entry.placed if self._is_lost(entry, placed)]
         if lost:
             deployment.started -= {placed.instance for placed in lost}
             self._place_anew(entry, deployment, [placed.host for placed in lost])
@@ -360,10 +371,33 @@ class Desk:
         for number, peer in enumerate(entry.spec.sources):
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
+                deployment.sources_read.discard(number)
+            elif entry.spec.flow and number not in deployment.sources_read:
+                self._ask_to_start(entry, -1 - number, peer, SOURCE, peer)
         unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
         for host in sorted(unheard):
             ground.send(host, m.StewardChanged(ground.own, app, entry.term))
         ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
+
+    def _is_lost(self, entry: m.Entry, placed: m.Placed) -> bool:
+        """Whether a host has been silent for longer than what it runs can wait."""
+        config = self._ground.config
+        patience = config.keeper_silence_max if _is_kept(entry, placed) else config.host_silence_max
+        heard = self.deployments[entry.spec.name].heard.setdefault(placed.host.id, self._ground.now)
+        return heard < self._ground.now - patience
+
+    def home_wanted(self, message: HomeWanted) -> None:
+        """Tell where an instance is that rows look for; if it is nowhere yet, place it."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None:
+            self._point_on(message.app, message.sender)
+            return
+        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
+        if host is not None:
+            self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
+        elif entry.phase == AppPhase.RUNNING and 0 <= message.instance < len(entry.spec.chains):
+            deployment.wanted.add(message.instance)
+            self._place_anew(entry, deployment, [])
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
         """Tell the owner no more that its app runs."""
@@ -463,3 +497,8 @@ class Desk:
             self._let_go([entry.spec.name])
         else:
             ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
+
+
+def _is_kept(entry: m.Entry, placed: m.Placed) -> bool:
+    """Whether an instance has something on its host by now that is nowhere else."""
+    return entry.has_run and entry.spec.chains[placed.instance].keeps

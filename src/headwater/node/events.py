@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headwater.engine.store import QueueRecord
+from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
-from headwater.model.time import SECOND, Duration
+from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec
 from headwater.overlay.events import OverlayConfig, SendingWanted
 from headwater.overlay.trees import TreeConfig
@@ -48,7 +50,60 @@ class NodeTicked:
     """The deadline has come."""
 
 
-NodeEvent = NodeStarted | MessageReceived | AppSubmitted | AppEndWanted | SendingWanted | LeaveWanted | NodeTicked
+@dataclass(frozen=True, slots=True)
+class AppOpened:
+    """An app has queues in this node's store."""
+
+    app: str
+    id: AppId
+    key: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class AppClosed:
+    """Nothing of an app is left in this node's store."""
+
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOpened:
+    """An instance runs here: rows for it are taken here."""
+
+    app: str
+    instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceClosed:
+    """An instance runs here no more: what waits for it is to go where it runs."""
+
+    app: str
+    instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWaited:
+    """Rows lie here for an instance that runs elsewhere."""
+
+    app: str
+    instance: int
+
+
+NodeEvent = (
+    NodeStarted
+    | MessageReceived
+    | AppSubmitted
+    | AppEndWanted
+    | SendingWanted
+    | LeaveWanted
+    | NodeTicked
+    | AppOpened
+    | AppClosed
+    | InstanceOpened
+    | InstanceClosed
+    | RowsWaited
+)
 
 
 class SendMessage(NamedTuple):
@@ -59,20 +114,41 @@ class SendMessage(NamedTuple):
 
 
 class StartInstance(NamedTuple):
-    """Run an instance here."""
+    """Run an instance here, or (negative) read a source."""
 
     app: str
     instance: int
     chain: ChainSpec
     anchor: Peer
     flow: bytes
+    key: NodeId
 
 
 class StopInstance(NamedTuple):
-    """Stop an instance here."""
+    """Stop an instance here, or (negative) read a source no more."""
 
     app: str
     instance: int
+
+
+class NoteRowsPut(NamedTuple):
+    """Take note that rows of another node were put into a queue."""
+
+    instance: InstanceId
+    record: QueueRecord
+
+
+class NoteRowsGone(NamedTuple):
+    """Take note that rows of a queue are with another node now."""
+
+    instance: InstanceId
+    record: QueueRecord
+
+
+class NoteRefused(NamedTuple):
+    """Take note that something a peer sent was refused, and why."""
+
+    why: str
 
 
 class NoteAppRuns(NamedTuple):
@@ -127,6 +203,9 @@ NodeEffect = (
     SendMessage
     | StartInstance
     | StopInstance
+    | NoteRowsPut
+    | NoteRowsGone
+    | NoteRefused
     | NoteAppRuns
     | NoteAppEnded
     | NoteStewardFound
@@ -135,6 +214,22 @@ NodeEffect = (
     | NoteDelivered
     | NoteActive
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarryingConfig:
+    """How rows travel."""
+
+    message_bytes: int = 128 << 10  # small entries are gathered up to this; a larger one goes alone
+    window_bytes: int = 1 << 20  # sent and unanswered for one instance: a link of 10 MB/s and 100 ms is kept busy
+    gather: Duration = Duration(5 * MILLISECOND)  # how long few rows wait for more while others are under way
+    gather_bytes: int = 16 << 10
+    answer: Duration = Duration(SECOND // 2)  # then what was sent is sent again: a slow link's round trip, and a commit
+    answer_max: Duration = Duration(8 * SECOND)  # each time twice as long as before
+    direct_tries: int = 2  # unanswered, rows climb the tree again instead of going where they last went
+    tell: Duration = Duration(3 * SECOND)  # between two words of a host to the nodes on its way up
+    bound_kept: Duration = Duration(10 * SECOND)  # three such words: then a binding is forgotten
+    home_asked: Duration = SECOND  # between two questions of a root to a steward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +251,10 @@ class NodeConfig:
     tries_max: int = 5  # then whoever does not answer is passed over
     beat: Duration = Duration(2 * SECOND)  # of a host to the stewards of its instances
     host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then its instances are placed anew
+    keeper_silence_max: Duration = Duration(600 * SECOND)  # of a host with state: a reboot, or a walk to the machine
     steward_silence_max: Duration = Duration(20 * SECOND)  # then a host tells whoever is at its steward's place
     strange_max: Duration = Duration(60 * SECOND)  # what no steward knows for so long is stopped: heirs are quicker
     announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
     ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended
     load_told: Duration = Duration(SECOND // 10)  # changes of load within it are told together
+    carrying: CarryingConfig = field(default_factory=CarryingConfig)

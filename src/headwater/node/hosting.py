@@ -39,6 +39,7 @@ class Sourced:
     steward: Peer
     heard: Instant  # when a steward last said that it knows of it
     strange_since: Instant | None = None  # no steward that we asked knows of it
+    is_read: bool = False  # whether its rows are being read
 
 
 class Hosting:
@@ -138,8 +139,15 @@ class Hosting:
 
     # --- instances ----------------------------------------------------------------------------------------------------
 
+    def steward_of(self, app: str) -> Peer | None:
+        """Return the steward of an app of which something is here."""
+        return next((kept.steward for _, kept in self._places_of(app)), None)
+
     def start_asked(self, message: m.StartAsked) -> None:
         """Run an instance, if there is room."""
+        if message.instance < 0:
+            self._read_asked(message)
+            return
         ground, place = self._ground, (message.app, message.instance)
         known = self.hosted.get(place)
         if known is not None and known.term > message.term:
@@ -151,11 +159,27 @@ class Hosting:
             self._in_care_of(message.sender, message.app, message.instance, message.term)
         elif started:
             self.hosted[place] = Hosted(message.chain, message.term, message.sender, message.anchor, ground.now)
-            ground.emit(StartInstance(message.app, message.instance, message.chain, message.anchor, message.flow))
+            ground.emit(_start(message))
             self._changed()
         ground.send(
             message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=started)
         )
+
+    def _read_asked(self, message: m.StartAsked) -> None:
+        """Read a source; its rows wait here until they find their instances."""
+        ground, place = self._ground, (message.app, -1 - message.instance)
+        known = self.sourced.get(place)
+        if known is not None and known.term > message.term:
+            self._refuse(message.sender, message.app, known)
+            return
+        if known is None:
+            self.trees_wanted[message.key] = True
+            known = self.sourced[place] = Sourced(message.key, message.term, message.sender, ground.now)
+        self._all_in_care_of(message.sender, message.app, message.term)
+        if not known.is_read:
+            known.is_read = True
+            ground.emit(_start(message))
+        ground.send(message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=True))
 
     def stop_asked(self, message: m.StopAsked) -> None:
         """Stop an instance, or be a source no more, at the word of whoever has the highest term."""
@@ -184,6 +208,8 @@ class Hosting:
 
     def _end_source(self, app: str, source: int) -> None:
         gone = self.sourced.pop((app, source), None)
+        if gone is not None and gone.is_read:
+            self._ground.emit(StopInstance(app, -1 - source))
         if gone is not None and all(other.key != gone.key for other in self.sourced.values()):
             self.trees_wanted[gone.key] = False
             self._ways.pop(gone.key, None)
@@ -278,3 +304,7 @@ class Hosting:
         for instance, kept in self._places_of(app):
             if kept.term < term:
                 self._in_care_of(steward, app, instance, term)
+
+
+def _start(message: m.StartAsked) -> StartInstance:
+    return StartInstance(message.app, message.instance, message.chain, message.anchor, message.flow, message.key)

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from headwater.model.peers import NodeId, Peer
+from headwater.node.row_messages import AnyRowMessage
 from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
 from headwater.overlay.tree_messages import AnyTreeMessage
@@ -21,6 +22,8 @@ class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
     operators: int
     stage: int
     sources: tuple[int, ...]  # the sources that feed it, by number
+    keeps: bool = False  # it has state, or a place it writes to: nobody else can go on in its stead
+    on_demand: bool = False  # it is placed when a row needs it
 
 
 class AppSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +53,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     phase: str
     placed: tuple[Placed, ...]
     owner: Peer  # who submitted it, and wants to hear when it runs
+    has_run: bool = False  # so what keeps something has kept it since
 
     def is_newer_than(self, other: "Entry | None") -> bool:
         """Whether this entry counts, of these two."""
@@ -213,7 +217,7 @@ class LoadTold(Message, frozen=True, tag="ld"):
 
 
 class StartAsked(Message, frozen=True, tag="ia"):
-    """Run this instance."""
+    """Run this instance, or (negative) read this source of the app."""
 
     app: str
     term: int
@@ -221,6 +225,7 @@ class StartAsked(Message, frozen=True, tag="ia"):
     chain: ChainSpec
     anchor: Peer
     flow: bytes = b""
+    key: NodeId = NodeId(b"")  # of the app's tree
 
 
 class StartTold(Message, frozen=True, tag="it"):
@@ -309,4 +314,4 @@ ControlMessage = (
     | StewardMoved
 )
 
-AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage
+AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage | AnyRowMessage

@@ -9,10 +9,16 @@ from typing import Any, Final, get_args
 from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node import row_messages
+from headwater.node.carrying import BOUND, Carrying, Dock
 from headwater.node.desk import ANNOUNCE, Desk
 from headwater.node.events import (
+    AppClosed,
     AppEndWanted,
+    AppOpened,
     AppSubmitted,
+    InstanceClosed,
+    InstanceOpened,
     LeaveWanted,
     MessageReceived,
     NodeConfig,
@@ -24,6 +30,7 @@ from headwater.node.events import (
     NoteDelivered,
     NoteHandedDown,
     NoteWay,
+    RowsWaited,
     SendMessage,
 )
 from headwater.node.hosting import BEAT, LOAD, Hosting
@@ -42,8 +49,15 @@ INHERIT: Final = ("inherit", b"")
 class Node:
     """The machines of one node."""
 
-    def __init__(self, own: Peer, config: NodeConfig, rng: Random, policy: PlacementPolicy | None = None) -> None:
-        """Begin outside the ring, with nothing to do."""
+    def __init__(
+        self,
+        own: Peer,
+        config: NodeConfig,
+        rng: Random,
+        policy: PlacementPolicy | None = None,
+        dock: Dock | None = None,
+    ) -> None:
+        """Begin outside the ring, with nothing to do; without a dock, no rows are taken or sent here."""
         self.own = own
         self._ground = Ground(own, config, rng)
         self.ring = self._ground.ring
@@ -52,6 +66,7 @@ class Node:
         self.register = Register(self._ground)
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
+        self.carrying = Carrying(self._ground, self.trees, dock, self.hosting.steward_of)
         self._waiting: list[m.AppSpec] = []  # until we are in the ring
 
     # --- the four handles ---------------------------------------------------------------------------------------------
@@ -75,8 +90,23 @@ class Node:
                 self._to_ring(event)
             case LeaveWanted():
                 self._to_ring(ring_events.LeavingWanted())
+            case _:
+                self._rows_event(event)
         self._settle_trees()
         return ground.out
+
+    def _rows_event(self, event: AppOpened | AppClosed | InstanceOpened | InstanceClosed | RowsWaited) -> None:
+        match event:
+            case RowsWaited(app, instance):
+                self.carrying.rows_wait(app, instance)
+            case AppOpened(app, identity, key):
+                self.carrying.opened(app, identity, key)
+            case AppClosed(app):
+                self.carrying.closed(app)
+            case InstanceOpened(app, instance):
+                self.carrying.runs_here(app, instance)
+            case InstanceClosed(app, instance):
+                self.carrying.runs_no_more(app, instance)
 
     def deadline(self) -> Instant | None:
         """Return when to be told the time, whatever else happens."""
@@ -88,7 +118,7 @@ class Node:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
-        for part in (self.ring, self.trees, self.hosting, self.register, self.desk):
+        for part in (self.ring, self.trees, self.hosting, self.register, self.desk, self.carrying):
             part.check()
 
     @property
@@ -186,12 +216,16 @@ class Node:
         match name:
             case "app":
                 self.seeking.again(what)
+            case "rows":
+                self.carrying.due(what)
             case "deploy":
                 self.desk.go_on(what)
             case _ if (name, what) == BEAT:
                 self.hosting.beat()
                 self.register.give_back_to_silent()
                 self._look_for_inheritance()
+            case _ if (name, what) == BOUND:
+                self.carrying.tell_where()
             case _ if (name, what) == LOAD:
                 self.hosting.tell_load()
             case _ if (name, what) == REPLICAS:
@@ -272,6 +306,11 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.StopTold: lambda node, message: node.desk.stop_told(message),
     m.HostBeat: lambda node, message: node.desk.host_beat(message),
     m.HostTold: lambda node, message: node.hosting.told(message),
+    row_messages.RowsSent: lambda node, message: node.carrying.rows_sent(message),
+    row_messages.RowsKept: lambda node, message: node.carrying.rows_kept(message),
+    row_messages.InstancesHere: lambda node, message: node.carrying.instances_here(message),
+    row_messages.HomeTold: lambda node, message: node.carrying.home_told(message),
+    row_messages.HomeWanted: lambda node, message: node.desk.home_wanted(message),
     m.StewardChanged: Node._steward_changed,
     m.StewardMoved: Node._steward_moved,
 }

@@ -5,16 +5,14 @@ It comes from the flow that this node was given on its own machine, never from a
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import cloudpickle
 import msgspec
 
-from headwater.dataflow.connectors import is_source
-from headwater.dataflow.graph import Chain, Graph, Route, Spread
-from headwater.engine.plans import ChainPlan, Feed, Outlet
+from headwater.engine.plans import ChainPlan
 from headwater.engine.store import Snapshot, code_key
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
@@ -31,51 +29,6 @@ class _Packed(msgspec.Struct, array_like=True):
     pickled: bytes
 
 
-def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
-    """Lay out what a worker needs to run a chain."""
-    last = graph.operator(chain.operators[-1])
-    numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
-    errors = {
-        index: outlets
-        for index, name in enumerate(chain.operators)
-        if (outlets := _outlets(graph, [route for route in graph.routes_from(name) if route.port == "errors"]))
-    }
-    tail = list(graph.routes_from(chain.operators[-1]))
-    return ChainPlan(
-        app=app,
-        flow=graph.name,
-        operators=tuple(bound(named) for named in graph.named_operators(chain)),
-        numbers=tuple(numbers[name] for name in chain.operators),
-        outlets=tuple(_outlets(graph, [route for route in tail if route.port == port]) for port in last.ports),
-        errors=errors,
-        first_instance=chain.first_instance,
-        parallelism=chain.parallelism,
-        timed=chain.head in graph.timed,
-        feeds=tuple(_feed(graph, route, numbers) for route in graph.routes if route.target == chain.head),
-    )
-
-
-def _feed(graph: Graph, route: Route, numbers: Mapping[str, int]) -> Feed:
-    origin = graph.by_name[route.source]
-    senders = 1 if is_source(origin.part) else origin.parallelism
-    one_to_one = route.spread is Spread.FORWARD and len(graph.targets(route.target)) > 1
-    return Feed(route.input, numbers[route.source], senders, one_to_one)
-
-
-def _outlets(graph: Graph, routes: Sequence[Route]) -> tuple[Outlet, ...]:
-    return tuple(
-        Outlet(
-            route.spread, route.key, tuple(graph.targets(route.target)), route.input, marks=route.target in graph.timed
-        )
-        for route in routes
-    )
-
-
-def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:
-    """Return where the rows of a source go."""
-    return _outlets(graph, list(graph.routes_from(source)))
-
-
 def pack_plan(plan: ChainPlan) -> bytes:
     """Pickle a plan; functions of the user's own modules go along by value, so that no worker needs the file."""
     own = {  # by name: a module may be known under two, as the main one is in a process that multiprocessing started
@@ -86,7 +39,7 @@ def pack_plan(plan: ChainPlan) -> bytes:
     for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
-        pickled = cloudpickle.dumps(plan)
+        pickled = cloudpickle.dumps(replace(plan, operators=tuple(bound(named) for named in plan.operators)))
     except Exception as failure:  # pickling calls into whatever a function refers to
         names = ", ".join(named.name for named in plan.operators)
         raise FlowError(

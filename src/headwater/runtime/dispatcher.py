@@ -19,6 +19,7 @@ from headwater.engine.events import (
     Effect,
     Event,
     HireSpare,
+    LetGo,
     Recount,
     ReportStoreFull,
     ReportTrouble,
@@ -119,6 +120,7 @@ class Dispatcher:
         on_trouble: Callable[[AppId, Trouble], None],
         on_store_full: Callable[[str], None],
         on_room: Callable[[], None],
+        on_let_go: Callable[[InstanceId], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         """Wire the scheduler's effects to those who carry them out."""
@@ -129,6 +131,7 @@ class Dispatcher:
         self._store, self._term = store, term
         self._on_sink_rows, self._on_trouble = on_sink_rows, on_trouble
         self._on_store_full, self._on_room, self._on_crash = on_store_full, on_room, on_crash
+        self._on_let_go = on_let_go
         self._connections: dict[WorkerId, Connection] = {}
         self._next_worker = 0
         self._pool: Pool | None = None
@@ -250,6 +253,8 @@ class Dispatcher:
                 self._on_trouble(app, trouble)
             case ReportStoreFull(_, message):
                 self._on_store_full(message)
+            case LetGo(instance):
+                self._on_let_go(instance)
             case _:
                 assert_never(effect)
 

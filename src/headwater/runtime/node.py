@@ -29,7 +29,9 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.engine.events import AppAdded, AppHalted, AppRemoved, Event
 from headwater.engine.ledger import Ledger, read_ledger
+from headwater.engine.plans import plan_chain, source_outlets
 from headwater.engine.policies import PolicyName
+from headwater.engine.positions import read_record
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
 from headwater.engine.reports import Trouble
@@ -42,11 +44,10 @@ from headwater.operators.sql import Transform
 from headwater.operators.watermarks import WithWatermark
 from headwater.runtime.address import NodeAddress, this_machine
 from headwater.runtime.cluster import reach_master
-from headwater.runtime.code import pack_plan, plan_chain, source_outlets
+from headwater.runtime.code import pack_plan
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool, SparkPool, ThreadPool
-from headwater.runtime.positions import read_record
 from headwater.runtime.remote_port import RemotePort
 from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, open_sink
 from headwater.runtime.sources import SourcePump, SourceTask, open_source
@@ -118,6 +119,7 @@ class Node:
         self._stopped = False
         self._restarting = threading.Lock()
         self._restarts = 0
+        self._given_up: dict[InstanceId, Callable[[], None]] = {}  # what to do when workers have let go of an instance
         self._recent_from_us = 0
         self._switch_interval_s = sys.getswitchinterval()
         try:
@@ -137,6 +139,7 @@ class Node:
             on_trouble=self._on_trouble,
             on_store_full=self._on_store_full,
             on_room=self._on_room,
+            on_let_go=self._on_let_go,
             on_crash=self._on_crash,
         )
         self._sources = SourcePump(
@@ -185,6 +188,9 @@ class Node:
             on_store_full=self._on_store_full,
             on_crash=self._on_crash,
         )
+
+    def _on_let_go(self, instance: InstanceId) -> None:
+        self._given_up.pop(instance)()
 
     def _on_room(self) -> None:
         self._sources.wake_paused()

@@ -12,13 +12,13 @@ from typing import Final
 
 from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter
 from headwater.engine.events import Event, RowsGone
+from headwater.engine.positions import ConnectorRecord, read_record, write_record
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import TERM_KEY, Transaction, read_queue
 from headwater.engine.taking import Taken, advance, take
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId
-from headwater.runtime.positions import ConnectorRecord, read_record, write_record
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.worker import now_us
 

@@ -16,22 +16,20 @@ import pyarrow as pa
 
 from headwater.dataflow.connectors import Acknowledging, Ended, Idle, Position, Rows, SourceReader, SourceSpec
 from headwater.engine.events import Event, RowsGone, RowsPut
-from headwater.engine.plans import Outlet, channel_of
+from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all
+from headwater.engine.plans import Outlet
+from headwater.engine.positions import ConnectorRecord, read_record
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queues
 from headwater.engine.schemas import Schemas
-from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
     Transaction,
-    append,
     shed_oldest,
 )
-from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
+from headwater.model.batch import Stamp
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.time import END_OF_TIME
-from headwater.runtime.positions import ConnectorRecord, read_record, write_record
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.worker import now_us
 
@@ -257,25 +255,15 @@ class SourcePump:
             return offer
         now = now_us()
         stamps = task.stamps(batch.num_rows, rows.due_us if rows.due_us is not None else now, self._sample_share)
-        known = self._schemas.known(batch.schema)
-        for outlet in task.outlets:
-            for target, part in spread(outlet, batch, 0, task.batches):
-                marks = share_stamps(stamps, part.num_rows, batch.num_rows)
-                mark = Mark(channel_of(task.number, 0), outlet.source)
-                encoded = encode_entry(known.identity, now, part.num_rows, marks, known.encode(part), mark)
-                offer.puts.append((target, part.num_rows, encoded))
+        offer.puts = lay_out(
+            rows, task.outlets, task.number, self._schemas, batches=task.batches, stamps=stamps, now_us=now
+        )
         task.batches += 1
         return offer
 
     def _lay_out_end(self, task: SourceTask) -> _Offer:
         """Tell those who wait for time that no row will follow."""
-        mark = Mark(channel_of(task.number, 0), 0, END_OF_TIME)
-        offer = _Offer(task, None)
-        for outlet in task.outlets:
-            if outlet.marks:
-                encoded = encode_mark(now_us(), mark._replace(source=outlet.source))
-                offer.puts += [(target, 0, encoded) for target in outlet.targets]
-        return offer
+        return _Offer(task, None, lay_out_end(task.outlets, task.number, now_us()))
 
     def _commit(self, offers: Sequence[_Offer]) -> None:
         while offers and not self._stopping:
@@ -307,28 +295,13 @@ class SourcePump:
         if rows is not None and offer.puts:
             self._schemas.ensure(txn, self._schemas.known(rows.batch.schema))
         task.backlog = 0
-        by_target: dict[int, list[tuple[int, bytes]]] = {}
-        for target, part_rows, encoded in offer.puts:
-            by_target.setdefault(target, []).append((part_rows, encoded))
-        for target, entries in by_target.items():
-            instance = InstanceId(task.app, target)
-            record = append(txn, instance, entries)
+        for instance, record in put_all(txn, task.app, offer.puts):
             task.backlog += record.waiting_rows
             events.append(RowsPut(instance, record.put_rows, record.put_bytes, record.put_marks))
         before = task.record
         if rows is None:
             return before
-        count = rows.batch.num_rows
-        after = ConnectorRecord(
-            position=rows.position,
-            stored=before.stored + count,
-            copied=before.copied + count * max(0, len(task.outlets) - 1),
-            unread=before.unread + (0 if task.outlets else count),
-            unparsable=before.unparsable + rows.unparsable,
-            refused=before.refused + rows.refused,
-        )
-        write_record(txn, task.app, task.number, after)
-        return after
+        return keep_position(txn, task.app, task.number, before, rows, len(task.outlets))
 
     def _make_room(self, txn: Transaction, offer: _Offer) -> list[Event]:
         """Shed the oldest rows of a source that cannot wait when the disk budget is used up."""

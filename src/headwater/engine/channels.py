@@ -1,0 +1,170 @@
+"""Rows on their way to another node: numbered where they lie, kept until the other end has them, taken there once.
+
+A node has one queue for every instance it deals with. Where the instance runs, workers take the rows; anywhere else
+the same queue is an **outbox**: its entries go to the node that runs the instance, under the numbers they have in this
+queue, and are deleted when that node says that they are durable there. The receiver keeps, for every sender, up to
+which number it has them, in the transaction that puts the rows; so what is sent again is refused, and a row is in the
+one place or in the other whoever dies in between.
+
+A sender is named by its store, not by its node: a node that lost its disk numbers anew.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from headwater.engine.schemas import Schemas
+from headwater.engine.store import (
+    QueueRecord,
+    Snapshot,
+    Transaction,
+    append,
+    entries_prefix,
+    entry_key,
+    entry_sequence,
+    handed_on_key,
+    queue_key,
+    read_queue,
+    received_key,
+    received_prefix,
+)
+from headwater.model.batch import decode_batch, decode_entry, encode_entry, entry_rows, share_stamps
+from headwater.model.errors import StoreError
+from headwater.model.ids import InstanceId
+
+ORIGIN_BYTES: Final = 16  # the name of a store
+
+_RECEIVED: Final = struct.Struct("<qq")
+_HANDED_ON: Final = struct.Struct("<q")
+
+
+class Received(NamedTuple):
+    """What has come for an instance from one store."""
+
+    until: int = 0  # the number that is expected next
+    rows: int = 0
+
+
+class Stretch(NamedTuple):
+    """A stretch of an outbox: all its entries from one number up to, and without, another."""
+
+    since: int
+    until: int
+    entries: tuple[tuple[int, bytes], ...]  # fewer than the numbers, where rows were shed
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its entries."""
+        return sum(len(encoded) for _, encoded in self.entries)
+
+
+def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max: int) -> Stretch:
+    """Return what lies in an outbox from a number on: at most so many bytes, but one entry at least."""
+    end = read_queue(snapshot, instance).next_sequence
+    entries: list[tuple[int, bytes]] = []
+    size = 0
+    for key, encoded in snapshot.scan(entries_prefix(instance), entry_key(instance, since)):
+        sequence = entry_sequence(key)
+        if entries and size + len(encoded) > bytes_max:
+            return Stretch(since, sequence, tuple(entries))
+        entries.append((sequence, bytes(encoded)))
+        size += len(encoded)
+    return Stretch(since, end, tuple(entries))
+
+
+def hand_on(txn: Transaction, instance: InstanceId, until: int) -> QueueRecord:
+    """Forget what the other end has: everything before a number. Return the queue's record."""
+    record = read_queue(txn, instance)
+    if until <= record.head_sequence:
+        return record
+    if until > record.next_sequence:
+        raise StoreError(f"queue {instance} has nothing before {until}: its next number is {record.next_sequence}")
+    assert record.head_offset == 0, "an outbox that somebody has begun to take from"
+    rows = size = marks = 0
+    for key, encoded in list(txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence))):
+        if entry_sequence(key) >= until:
+            break
+        count = entry_rows(encoded)
+        rows, size, marks = rows + count, size + len(encoded), marks + (count == 0)
+        txn.delete(key)
+    record = record._replace(
+        head_sequence=until,
+        taken_rows=record.taken_rows + rows,
+        gone_bytes=record.gone_bytes + size,
+        taken_marks=record.taken_marks + marks,
+    )
+    txn.put(queue_key(instance), record.pack())
+    txn.put(handed_on_key(instance), _HANDED_ON.pack(rows_handed_on(txn, instance) + rows))
+    return record
+
+
+def make_outbox(txn: Transaction, instance: InstanceId, schemas: Schemas) -> None:
+    """Let the queue of an instance that ran here begin with a whole entry: what a worker left of its first one."""
+    record = read_queue(txn, instance)
+    if record.head_offset == 0:
+        return
+    key = entry_key(instance, record.head_sequence)
+    encoded = txn.get(key)
+    if encoded is None:
+        raise StoreError(f"entry {record.head_sequence} of queue {instance} is missing from the store")
+    entry = decode_entry(encoded)
+    known = schemas.find(txn, entry.schema_id)
+    rest = decode_batch(entry.payload, known.schema, whole=known.whole).slice(record.head_offset)
+    stamps = share_stamps(entry.stamps, rest.num_rows, entry.rows)
+    cut = encode_entry(known.identity, entry.enqueued_us, rest.num_rows, stamps, known.encode(rest), entry.mark)
+    txn.put(key, cut)
+    gone = max(0, len(encoded) - len(cut))
+    txn.put(queue_key(instance), record._replace(head_offset=0, gone_bytes=record.gone_bytes + gone).pack())
+
+
+def receive(
+    txn: Transaction, instance: InstanceId, origin: bytes, base: int, stretch: Stretch
+) -> tuple[Received, QueueRecord | None]:
+    """Put what comes from another store and is not here yet; return what is here of it, and the queue if it grew.
+
+    `base` is where the sender's outbox begins: all before it has been taken, by us or by whoever ran the instance
+    before us. A stretch behind a gap is refused: what is missing comes again, and it too.
+    """
+    known = read_received(txn, instance, origin)
+    expected = max(known.until, base)
+    if stretch.since > expected or stretch.until <= expected:
+        return known, None
+    fresh = [(entry_rows(encoded), encoded) for sequence, encoded in stretch.entries if sequence >= expected]
+    received = Received(stretch.until, known.rows + sum(rows for rows, _ in fresh))
+    txn.put(received_key(instance, origin), _RECEIVED.pack(*received))
+    return received, append(txn, instance, fresh)
+
+
+def read_received(snapshot: Snapshot, instance: InstanceId, origin: bytes) -> Received:
+    """Return what has come for an instance from one store."""
+    packed = snapshot.get(received_key(instance, origin))
+    return Received() if packed is None else _unpacked(packed)
+
+
+def all_received(snapshot: Snapshot, instance: InstanceId) -> dict[bytes, Received]:
+    """Return what has come for an instance, by the store it came from."""
+    prefix = received_prefix(instance)
+    return {bytes(key[len(prefix) :]): _unpacked(packed) for key, packed in snapshot.scan(prefix)}
+
+
+def _unpacked(packed: bytes) -> Received:
+    try:
+        return Received._make(_RECEIVED.unpack(packed))
+    except struct.error as damage:
+        raise StoreError(f"the record of a channel is damaged: {damage}") from damage
+
+
+def rows_handed_on(snapshot: Snapshot, instance: InstanceId) -> int:
+    """Return how many rows of an instance have gone to other nodes."""
+    packed = snapshot.get(handed_on_key(instance))
+    return 0 if packed is None else int(_HANDED_ON.unpack(packed)[0])
+
+
+def check_entries(entries: Sequence[tuple[int, bytes]], since: int, until: int) -> None:
+    """Raise StoreError if what a peer sent is no stretch of a queue."""
+    last = since - 1
+    for sequence, encoded in entries:
+        if not last < sequence < until:
+            raise StoreError(f"entry {sequence} does not belong between {last} and {until}")
+        last = sequence
+        decode_entry(encoded)

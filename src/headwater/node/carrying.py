@@ -1,0 +1,418 @@
+"""Rows on their way between nodes: keyed late binding up the tree (Falcon), over channels that lose and double nothing.
+
+Rows for an instance that runs elsewhere climb from here towards the root of their app's tree until they meet a node
+that knows where it runs: hosts tell the nodes on their way up which instances they have. Whoever runs it keeps the rows
+and says so to the node whose outbox they lie in, which sends the next ones there directly, for as long as that works.
+At the root, rows for an instance that nobody has make its steward place it.
+
+A node on the way keeps nothing: rows lie in the outbox of the node that made them until they are durable where they are
+taken, whatever happens in between. What is not answered in time is sent again from the first unanswered entry on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from headwater.engine.channels import Stretch, check_entries, hand_on, read_stretch, receive
+from headwater.engine.schemas import Schemas
+from headwater.engine.store import Store, Transaction, read_queue, schema_key
+from headwater.model.batch import decode_entry, schema_id
+from headwater.model.errors import StoreError, StoreFull
+from headwater.model.ids import AppId, InstanceId
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import Instant
+from headwater.node import row_messages as m
+from headwater.node.events import NoteRefused, NoteRowsGone, NoteRowsPut
+from headwater.node.part import Ground
+from headwater.overlay.trees import Trees
+
+BOUND: Final = ("bound", b"")
+
+
+class Dock(Protocol):
+    """What a node's engine has for those who carry rows: its store, and who may be let in."""
+
+    store: Store
+    origin: bytes  # the store's own name
+    schemas: Schemas
+
+    def room_bytes(self, app: AppId) -> int:
+        """Return how many bytes an app's queues may still take."""
+        ...
+
+
+@dataclass(slots=True)
+class OpenApp:
+    """An app that has queues here."""
+
+    id: AppId
+    key: NodeId
+    here: set[int] = field(default_factory=set)  # instances that run here: their rows are taken here
+
+
+class UnderWay(NamedTuple):
+    """A message that has not been answered."""
+
+    until: int  # the number behind its last entry
+    size_bytes: int
+    schemas: tuple[int, ...]  # that went along
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Rows for an instance that runs elsewhere."""
+
+    app: str
+    instance: InstanceId
+    base: int = 0
+    sent: int = 0  # the number behind the last entry that is under way
+    under_way: list[UnderWay] = field(default_factory=list)
+    answer_by: Instant | None = None  # then what is under way is sent again
+    host: Peer | None = None  # who kept the last ones
+    room_bytes: int | None = None  # what it would take, as of its last answer
+    tries: int = 0  # unanswered
+    schemas: set[int] = field(default_factory=set)  # that its host knows
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The name under which it is kept."""
+        return self.app, self.instance.number
+
+    @property
+    def bytes_under_way(self) -> int:
+        """What was sent and has not been answered."""
+        return sum(one.size_bytes for one in self.under_way)
+
+    def go_back(self) -> None:
+        """Count nothing as sent that has not been answered."""
+        self.sent, self.answer_by = self.base, None
+        self.under_way.clear()
+
+    def forget_host(self) -> None:
+        """Let rows climb again."""
+        self.host, self.room_bytes = None, None
+        self.schemas.clear()
+
+
+Steward = Callable[[str], Peer | None]
+
+
+class Carrying:
+    """The part of a node that brings rows to where they are taken."""
+
+    def __init__(self, ground: Ground, trees: Trees, dock: Dock | None, steward_of: Steward) -> None:
+        """Carry nothing; a node without a dock only shows others the way."""
+        self._ground, self._trees, self._dock, self._steward_of = ground, trees, dock, steward_of
+        self._config = ground.config.carrying
+        self.apps: dict[str, OpenApp] = {}
+        self.outboxes: dict[tuple[str, int], Outbox] = {}
+        self._bound: dict[tuple[str, int], tuple[Peer, Instant]] = {}  # what we were told by those below us
+        self._asked: dict[tuple[str, int], Instant] = {}  # when a steward was last asked for an instance
+        self._seekers: dict[tuple[str, int], dict[NodeId, Peer]] = {}  # whose rows wait for the answer
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        for (app, number), outbox in self.outboxes.items():
+            assert app in self.apps, f"an outbox of {app}, which is not open"
+            assert number not in self.apps[app].here, "an instance that runs here has an outbox"
+            assert outbox.base <= outbox.sent, outbox
+            assert (outbox.answer_by is not None) == bool(outbox.under_way), outbox
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    def opened(self, app: str, identity: AppId, key: NodeId) -> None:
+        """Take note that an app has queues here."""
+        if app not in self.apps:
+            self.apps[app] = OpenApp(identity, key)
+
+    def closed(self, app: str) -> None:
+        """Carry nothing of an app any more."""
+        self.apps.pop(app, None)
+        for place in [place for place in self.outboxes if place[0] == app]:
+            self._drop(place)
+
+    def runs_here(self, app: str, instance: int) -> None:
+        """Take the rows of an instance from now on, and tell the nodes on the way up."""
+        self.apps[app].here.add(instance)
+        self._drop((app, instance))
+        self._tell_up(app, (instance,))
+        if BOUND not in self._ground.timers:
+            self._ground.come_back(BOUND, self._config.tell)
+
+    def runs_no_more(self, app: str, instance: int) -> None:
+        """Carry on what lies here for an instance that ran here."""
+        if app in self.apps:
+            self.apps[app].here.discard(instance)
+            self.rows_wait(app, instance)
+
+    def _drop(self, place: tuple[str, int]) -> None:
+        self.outboxes.pop(place, None)
+        self._ground.timers.cancel(("rows", place))
+
+    def tell_where(self) -> None:
+        """Tell the nodes on our ways up what runs here, again and again: who is new there knows nothing."""
+        told = False
+        for app, known in self.apps.items():
+            if known.here:
+                self._tell_up(app, sorted(known.here))
+                told = True
+        now = self._ground.now
+        self._bound = {
+            place: (host, heard)
+            for place, (host, heard) in self._bound.items()
+            if now - heard <= self._config.bound_kept
+        }
+        if told or self._bound:
+            self._ground.come_back(BOUND, self._config.tell)
+
+    def _tell_up(self, app: str, instances: list[int] | tuple[int, ...]) -> None:
+        own, key = self._ground.own, self.apps[app].key
+        above = self._above(key)
+        for start in range(0, len(instances), m.BOUND_MAX):
+            bound = tuple((instance, own) for instance in instances[start : start + m.BOUND_MAX])
+            if above is not None:
+                self._ground.send(above, m.InstancesHere(own, app, key, bound, 1))
+
+    def instances_here(self, message: m.InstancesHere) -> None:
+        """Remember what runs below us, and tell the nodes above."""
+        for instance, host in message.bound[: m.BOUND_MAX]:
+            place = (message.app, instance)
+            self._bound[place] = (host, self._ground.now)
+            self._answer_seekers(place, host)
+        if BOUND not in self._ground.timers:
+            self._ground.come_back(BOUND, self._config.tell)
+        above = self._above(message.key)
+        if above is not None and message.hops < m.HOPS_MAX:
+            own = self._ground.own
+            self._ground.send(above, m.InstancesHere(own, message.app, message.key, message.bound, message.hops + 1))
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def rows_wait(self, app: str, instance: int) -> None:
+        """Send what lies here for an instance that runs elsewhere."""
+        known = self.apps.get(app)
+        if known is None or instance in known.here or self._dock is None:
+            return
+        place = (app, instance)
+        outbox = self.outboxes.get(place)
+        if outbox is None:
+            identity = InstanceId(known.id, instance)
+            with self._dock.store.read() as snapshot:
+                head = read_queue(snapshot, identity).head_sequence
+            outbox = self.outboxes[place] = Outbox(app, identity, head, head)
+        self._send(outbox, patient=True)
+
+    def due(self, place: tuple[str, int]) -> None:
+        """Send what has waited for more, or again what has not been answered."""
+        outbox = self.outboxes.get(place)
+        if outbox is None:
+            return
+        if outbox.answer_by is not None and outbox.answer_by <= self._ground.now:
+            outbox.tries += 1
+            if outbox.tries >= self._config.direct_tries:
+                outbox.forget_host()
+            outbox.go_back()
+        self._send(outbox, patient=False)
+
+    def _send(self, outbox: Outbox, *, patient: bool) -> None:
+        """Send as much as may be under way; if patient, few rows wait a moment for more while others are."""
+        assert self._dock is not None
+        config, now = self._config, self._ground.now
+        wake = None
+        while outbox.bytes_under_way < self._window(outbox):
+            with self._dock.store.read() as snapshot:
+                stretch = read_stretch(snapshot, outbox.instance, outbox.sent, config.message_bytes)
+            if stretch.until <= outbox.sent:
+                break
+            if patient and outbox.under_way and stretch.size_bytes < config.gather_bytes:
+                wake = Instant(now + config.gather)
+                break
+            self._dispatch(outbox, stretch)
+        if outbox.under_way and outbox.answer_by is None:
+            outbox.answer_by = Instant(now + min(config.answer_max, config.answer << min(outbox.tries, 8)))
+        wakes = [at for at in (wake, outbox.answer_by) if at is not None]
+        if wakes:
+            self._ground.timers.set(("rows", outbox.place), min(wakes))
+
+    def _window(self, outbox: Outbox) -> int:
+        """Return how much may be under way: where nobody has answered yet, one message finds the way for all others."""
+        if outbox.host is None:
+            return 1
+        room = self._config.window_bytes if outbox.room_bytes is None else outbox.room_bytes
+        return max(1, min(room, self._config.window_bytes))  # one at least, whose answer tells of new room
+
+    def _dispatch(self, outbox: Outbox, stretch: Stretch) -> None:
+        entries = stretch.entries[: m.ENTRIES_MAX]
+        until = stretch.until if len(entries) == len(stretch.entries) else entries[-1][0] + 1
+        own, app = self._ground.own, self.apps[outbox.app]
+        assert self._dock is not None
+        sending = m.Sending(
+            outbox.app,
+            app.key,
+            outbox.instance.number,
+            self._dock.origin,
+            outbox.base,
+            stretch.since,
+            until,
+            entries,
+            self._schemas_for(outbox, entries),
+        )
+        outbox.sent = until
+        size, named = sum(len(encoded) for _, encoded in entries), tuple(identity for identity, _ in sending.schemas)
+        outbox.under_way.append(UnderWay(until, size, named))
+        message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
+        self._bring_nearer(message, outbox.host)
+
+    def _schemas_for(self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], ...]:
+        """Return the schemas of the entries that the receiver may not know yet."""
+        assert self._dock is not None
+        decoded = (decode_entry(encoded) for _, encoded in entries)
+        wanted = sorted({entry.schema_id for entry in decoded if entry.rows} - outbox.schemas)
+        with self._dock.store.read() as snapshot:
+            found = [(identity, snapshot.get(schema_key(identity))) for identity in wanted]
+        return tuple((identity, bytes(schema)) for identity, schema in found if schema is not None)
+
+    def rows_kept(self, message: m.RowsKept) -> None:
+        """Forget what the other end has, and send more."""
+        outbox = self.outboxes.get((message.app, message.instance))
+        if outbox is None or self._dock is None or message.origin != self._dock.origin:
+            return
+        outbox.host, outbox.room_bytes, outbox.tries = message.sender, message.room_bytes, 0
+        if message.lacks_schema:
+            outbox.schemas.clear()
+            outbox.go_back()
+        elif message.until <= outbox.base:
+            return  # it has no room, or misses what came before: both are tried again in a while
+        else:
+            self._hand_on(outbox, message.until)
+        self._send(outbox, patient=True)
+
+    def _hand_on(self, outbox: Outbox, until: int) -> None:
+        assert self._dock is not None
+        with self._dock.store.write() as txn:
+            record = hand_on(txn, outbox.instance, until)
+        for one in outbox.under_way:
+            if one.until <= until:
+                outbox.schemas.update(one.schemas)
+        outbox.base, outbox.sent = until, max(until, outbox.sent)
+        outbox.under_way = [one for one in outbox.under_way if one.until > until]
+        outbox.answer_by = None  # what is still under way gets its time anew
+        self._ground.emit(NoteRowsGone(outbox.instance, record))
+
+    # --- the way ------------------------------------------------------------------------------------------------------
+
+    def _above(self, key: NodeId) -> Peer | None:
+        """Return the node above us in a tree, or on the way to its root; None if we are the root."""
+        tree = self._trees.status().get(key)
+        if tree is not None and tree.parent is not None:
+            return tree.parent
+        return self._ground.ring.next_hop(key)
+
+    def _bring_nearer(self, message: m.RowsSent, to: Peer | None = None) -> None:
+        """Send rows to whoever has their instance, as far as we know, or else up the tree."""
+        sending, own = message.sending, self._ground.own
+        place = (sending.app, sending.instance)
+        host = to or self._bound_to(place)
+        if host is None or host.id in (own.id, message.sender.id):
+            host = self._above(sending.key)
+        if host is None:
+            self._ask_for_home(place, message)
+        elif message.hops < m.HOPS_MAX:
+            self._ground.send(host, m.RowsSent(own, message.keeper, message.steward, message.hops + 1, sending))
+
+    def _bound_to(self, place: tuple[str, int]) -> Peer | None:
+        """Return who has an instance, as we were told of late."""
+        bound = self._bound.get(place)
+        if bound is None or self._ground.now - bound[1] > self._config.bound_kept:
+            return None
+        return None if bound[0].id in self._ground.ring.known.dead else bound[0]
+
+    def _ask_for_home(self, place: tuple[str, int], message: m.RowsSent) -> None:
+        """At the root: have the steward say where an instance is, or place it. The rows stay where they lie."""
+        ground = self._ground
+        self._seekers.setdefault(place, {})[message.keeper.id] = message.keeper
+        asked = self._asked.get(place)
+        if message.steward is None or (asked is not None and ground.now - asked < self._config.home_asked):
+            return
+        self._asked[place] = ground.now
+        ground.send(message.steward, m.HomeWanted(ground.own, *place))
+
+    def home_told(self, message: m.HomeTold) -> None:
+        """Send rows to where their instance is, or tell those who wait to know it."""
+        place = (message.app, message.instance)
+        outbox = self.outboxes.get(place)
+        if outbox is not None and message.host.id != self._ground.own.id:
+            outbox.host, outbox.tries = message.host, 0
+            outbox.go_back()
+            self._send(outbox, patient=False)
+        self._answer_seekers(place, message.host)
+
+    def _answer_seekers(self, place: tuple[str, int], host: Peer) -> None:
+        self._asked.pop(place, None)
+        for seeker in self._seekers.pop(place, {}).values():
+            if seeker.id != self._ground.own.id or place in self.outboxes:
+                self._ground.send(seeker, m.HomeTold(self._ground.own, *place, host))
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def rows_sent(self, message: m.RowsSent) -> None:
+        """Keep rows for an instance that runs here, and say so; bring all others nearer to theirs."""
+        sending = message.sending
+        app = self.apps.get(sending.app)
+        if app is not None and self._dock is not None and sending.instance in app.here:
+            self._keep(message, app, self._dock)
+        else:
+            self._bring_nearer(message)
+
+    def _keep(self, message: m.RowsSent, app: OpenApp, dock: Dock) -> None:
+        sending, ground = message.sending, self._ground
+        identity = InstanceId(app.id, sending.instance)
+        try:
+            check_entries(sending.entries, sending.since, sending.until)
+            stretch = Stretch(sending.since, sending.until, sending.entries)
+            room = dock.room_bytes(app.id)
+            until, lacks = self._store(dock, identity, sending, stretch, room)
+        except StoreFull:
+            return  # it comes again, when there may be room
+        except StoreError as damage:
+            ground.emit(NoteRefused(f"rows of {sending.app} from {message.keeper}: {damage}"))
+            return
+        kept = m.RowsKept(
+            ground.own,
+            sending.app,
+            sending.instance,
+            sending.origin,
+            until,
+            max(0, room - stretch.size_bytes),
+            lacks_schema=lacks,
+        )
+        ground.send(message.keeper, kept)
+
+    def _store(
+        self, dock: Dock, identity: InstanceId, sending: m.Sending, stretch: Stretch, room: int
+    ) -> tuple[int, bool]:
+        """Store a stretch if there is room; return up to which number all is here, and whether a schema is lacking."""
+        nothing = Stretch(sending.since, sending.since, ())
+        with dock.store.write() as txn:
+            lacks = not _learn_schemas(dock, txn, sending)
+            taken = nothing if lacks or room < stretch.size_bytes else stretch
+            received, record = receive(txn, identity, sending.origin, sending.base, taken)
+        if record is not None:
+            self._ground.emit(NoteRowsPut(identity, record))
+        return max(received.until, sending.base), lacks
+
+
+def _learn_schemas(dock: Dock, txn: Transaction, sending: m.Sending) -> bool:
+    """Keep the schemas that came along; return whether all that the entries name are here."""
+    for identity, encoded in sending.schemas[: m.SCHEMAS_MAX]:
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+        except (pa.ArrowException, OSError) as damage:
+            raise StoreError(f"what should be a schema is none: {damage}") from damage
+        if schema_id(schema) != identity:
+            raise StoreError(f"schema {identity:x} is not what its name says")
+        dock.schemas.ensure(txn, dock.schemas.known(schema))
+    named = {entry.schema_id for entry in (decode_entry(encoded) for _, encoded in sending.entries) if entry.rows}
+    return all(txn.get(schema_key(identity)) is not None for identity in named)

@@ -1,0 +1,74 @@
+"""What nodes say to one another about rows: where an instance is, the rows themselves, and that they are kept."""
+
+from typing import Final
+
+import msgspec
+
+from headwater.model.peers import NodeId, Peer
+from headwater.overlay.messages import Message
+
+HOPS_MAX: Final = 64  # of rows that climb; a way has at most 32 nodes, and may change while they are on it
+ENTRIES_MAX: Final = 1_000  # in one message
+SCHEMAS_MAX: Final = 100
+BOUND_MAX: Final = 200  # instances in one message
+
+
+class Sending(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of an outbox, as it travels."""
+
+    app: str
+    key: NodeId  # of the app's tree
+    instance: int
+    origin: bytes  # the store it lies in
+    base: int  # where the outbox begins: all before it is taken
+    since: int
+    until: int
+    entries: tuple[tuple[int, bytes], ...]
+    schemas: tuple[tuple[int, bytes], ...]  # those of the entries that the receiver may not know
+
+
+class RowsSent(Message, frozen=True, tag="ws"):
+    """Rows for an instance: take them if it runs with you, else bring them nearer to it. Answer whoever keeps them."""
+
+    keeper: Peer
+    steward: Peer | None
+    hops: int
+    sending: Sending
+
+
+class RowsKept(Message, frozen=True, tag="wk"):
+    """All rows of this outbox before this number are durable here."""
+
+    app: str
+    instance: int
+    origin: bytes
+    until: int
+    room_bytes: int  # how much more I would take now
+    lacks_schema: bool = False  # I know nothing of a schema that the entries name
+
+
+class InstancesHere(Message, frozen=True, tag="wh"):
+    """These instances of an app run on these nodes. Told up the tree, so that climbing rows meet them."""
+
+    app: str
+    key: NodeId
+    bound: tuple[tuple[int, Peer], ...]
+    hops: int
+
+
+class HomeWanted(Message, frozen=True, tag="ww"):
+    """Rows have climbed to the root, and nobody has this instance: who does? Place it, if nobody should."""
+
+    app: str
+    instance: int
+
+
+class HomeTold(Message, frozen=True, tag="wt"):
+    """This node has it."""
+
+    app: str
+    instance: int
+    host: Peer
+
+
+AnyRowMessage = RowsSent | RowsKept | InstancesHere | HomeWanted | HomeTold
