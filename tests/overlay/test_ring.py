@@ -117,7 +117,10 @@ def test_lost_messages_bury_nobody() -> None:
 def test_a_leaf_is_not_dropped_on_hearsay() -> None:
     """Whoever is said to be dead is asked, and stays when it answers."""
     world = grown(10, 6)
-    one, other, slandered = (world.rings[address] for address in sorted(world.rings)[:3])
+    one, other = (world.rings[address] for address in sorted(world.rings)[:2])
+    watched = {peer.id for peer in one.known.leaves.neighbours(world.config.watched_side)}
+    slandered = next(ring for ring in world.rings.values() if ring.own.id not in {*watched, one.own.id, other.own.id})
+    world.run(2)
     told = m.LeafProbe(other.own, (), (slandered.own.id,))
     effects = one.handle(Received(told), world.timeline.now)
     assert any(isinstance(effect, Send) and effect.to == slandered.own.address for effect in effects), "it is asked"
@@ -134,6 +137,18 @@ def test_a_peer_that_only_others_hear_is_not_dead() -> None:
     world.network.cut(other.own.address, one.own.address)
     world.run(6)
     assert other.own.id in one.known.leaves
+
+
+def test_two_who_do_not_hear_each_other_start_no_storm() -> None:
+    """Each tells everybody that the other is dead; everybody hears both, and does not run from one to the other."""
+    world = grown(13, 8)
+    one, other = sorted(world.rings)[:2]
+    world.network.cut(one, other)
+    world.network.cut(other, one)
+    for _ in range(60):
+        before = world.network.sent
+        world.run(1)
+        assert (world.network.sent - before) / len(world.rings) < 20, "messages of a node in a second"
 
 
 @pytest.mark.parametrize("seed", range(3))

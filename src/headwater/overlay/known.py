@@ -112,11 +112,13 @@ class Known:
             return hop
         return closer_of(self.own.id, key, self.everybody(), besides)
 
+    def _is_alive(self, identity: NodeId) -> bool:
+        return identity in self.leaves or identity in self.table or identity in self.near
+
     def check(self) -> None:
         """Raise if the parts do not fit one another."""
         self.leaves.check()
         self.table.check()
-        living = {peer.id for peer in self.everybody()}
-        assert self.own.id not in living
-        assert not living & set(self.dead), "a peer is both dead and alive"
+        for identity in (self.own.id, *self.dead):
+            assert not self._is_alive(identity), f"{identity.hex()} is ourselves, or both dead and alive"
         assert len(self.near) <= self._config.near_max

@@ -205,10 +205,19 @@ class Ring:
         self.known.consider(sender)
         if self.phase is not Phase.IDLE:
             self.ask_wanted(message.leaves)
-            for identity in message.dead:
-                if (peer := self.known.leaves.find(identity)) is not None:
-                    self.ask(peer, for_leaves=True)
+            self._doubt(message.dead)
         self._answered(sender)
+
+    def _doubt(self, said_dead: Iterable[NodeId]) -> None:
+        """Ask leaves that are said to be dead, unless we have just heard from them.
+
+        Two who do not hear each other each answer that the other is dead: without a pause their word would send us
+        from one to the other as fast as they answer.
+        """
+        for identity in said_dead:
+            peer = self.known.leaves.find(identity)
+            if peer is not None and self.now - self._heard_at[identity] > self.config.heartbeat:
+                self.ask(peer, for_leaves=True)
 
     def _gain(self, peer: Peer) -> None:
         leaves = self.known.leaves
