@@ -350,7 +350,6 @@ class Carrying:
         self._answer_seekers(place, message.host)
 
     def _answer_seekers(self, place: tuple[str, int], host: Peer) -> None:
-        self._asked.pop(place, None)
         for seeker in self._seekers.pop(place, {}).values():
             if seeker.id != self._ground.own.id or place in self.outboxes:
                 self._ground.send(seeker, m.HomeTold(self._ground.own, *place, host))

@@ -47,6 +47,8 @@ class Deployment:
     sources_heard: dict[int, Instant] = field(default_factory=dict)
     sources_read: set[int] = field(default_factory=set)
     wanted: set[int] = field(default_factory=set)  # instances on demand that rows have asked for
+    agreed: tuple[m.Placed, ...] = ()  # how the app is placed, as its owner said last
+    proposed_since: Instant | None = None  # another placement, which the owner has not answered yet
     owner_knows: bool = False
     ended_at: Instant | None = None
 
@@ -57,10 +59,15 @@ class Deployment:
     def missing(self, entry: m.Entry) -> list[int]:
         """Return the instances that have no host."""
         placed = {one.instance for one in entry.placed}
+        return [number for number in range(len(entry.spec.chains)) if number not in placed]
+
+    def to_start(self, entry: m.Entry) -> list[m.Placed]:
+        """Return the instances that should run, and have not said so."""
+        chains = entry.spec.chains
         return [
-            number
-            for number, chain in enumerate(entry.spec.chains)
-            if number not in placed and (number in self.wanted or not chain.on_demand)
+            one
+            for one in entry.placed
+            if one.instance not in self.started and (one.instance in self.wanted or not chains[one.instance].on_demand)
         ]
 
     def nodes_on_ways(self) -> list[Peer]:

@@ -293,9 +293,11 @@ class Desk:
 
     def _start(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, spec = self._ground, entry.spec
-        waiting = [placed for placed in entry.placed if placed.instance not in deployment.started]
+        waiting = deployment.to_start(entry)
         if not waiting:
             self._run(entry, deployment)
+            return
+        if not self._is_agreed(entry, deployment):
             return
         if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
             replaceable = [placed.host for placed in waiting if not _is_kept(entry, placed)]
@@ -327,7 +329,7 @@ class Desk:
             return
         deployment.started.add(message.instance)
         deployment.heard[host.id] = deployment.instances_heard[message.instance] = self._ground.now
-        if entry.phase == AppPhase.STARTING and all(one.instance in deployment.started for one in entry.placed):
+        if entry.phase == AppPhase.STARTING and not deployment.to_start(entry):
             self._run(entry, deployment)
 
     def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
@@ -363,7 +365,8 @@ class Desk:
             self._place_anew(entry, deployment, [placed.host for placed in lost])
             return
         heard = deployment.instances_heard
-        gone = {one.instance for one in entry.placed if heard.setdefault(one.instance, ground.now) < quiet}
+        started = (one.instance for one in entry.placed if one.instance in deployment.started)
+        gone = {one for one in started if heard.setdefault(one, ground.now) < quiet}
         if gone:  # the host is there, but was restarted, and knows nothing of them
             deployment.started -= gone
             self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
@@ -372,7 +375,7 @@ class Desk:
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
                 deployment.sources_read.discard(number)
-            elif entry.spec.flow and number not in deployment.sources_read:
+            elif entry.spec.flow and number not in deployment.sources_read and self._is_agreed(entry, deployment):
                 self._ask_to_start(entry, -1 - number, peer, SOURCE, peer)
         unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
         for host in sorted(unheard):
@@ -393,11 +396,38 @@ class Desk:
             self._point_on(message.app, message.sender)
             return
         host = next((one.host for one in entry.placed if one.instance == message.instance), None)
-        if host is not None:
+        if host is None:
+            return  # it is being placed
+        if message.instance in deployment.started:
             self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
-        elif entry.phase == AppPhase.RUNNING and 0 <= message.instance < len(entry.spec.chains):
+        elif message.instance not in deployment.wanted and entry.phase == AppPhase.RUNNING:
             deployment.wanted.add(message.instance)
-            self._place_anew(entry, deployment, [])
+            self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
+
+    def _is_agreed(self, entry: m.Entry, deployment: Deployment) -> bool:
+        """Whether the app's owner has agreed to where it is placed; it is asked if not, but not for ever."""
+        if deployment.agreed == entry.placed or not any(chain.keeps for chain in entry.spec.chains):
+            return True
+        ground = self._ground
+        if deployment.proposed_since is None:
+            deployment.proposed_since = ground.now
+        ground.send(entry.owner, m.PlacementTold(ground.own, entry.spec.name, deployment.agreed, entry.placed))
+        return ground.now - deployment.proposed_since > ground.config.owner_silence_max
+
+    def placement_heard(self, message: m.PlacementHeard) -> None:
+        """Go on with what the owner has agreed to, or with how the app was placed before."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.phase in ENDS:
+            return
+        deployment.agreed, deployment.proposed_since = message.placed, None
+        if message.placed != entry.placed:
+            if not message.placed or entry.owner.id != message.sender.id:
+                return
+            known = set(entry.placed)
+            deployment.started &= {one.instance for one in message.placed if one in known}
+            entry = self._change(entry, placed=message.placed, phase=AppPhase.STARTING, has_run=True)
+        if entry.phase == AppPhase.STARTING:
+            self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
         """Tell the owner no more that its app runs."""

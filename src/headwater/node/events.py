@@ -8,7 +8,7 @@ from headwater.engine.store import QueueRecord
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import MILLISECOND, SECOND, Duration
-from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec
+from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Placed
 from headwater.overlay.events import OverlayConfig, SendingWanted
 from headwater.overlay.trees import TreeConfig
 
@@ -28,9 +28,10 @@ class MessageReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppSubmitted:
-    """A user wants an app to run."""
+    """A user wants an app to run; or did, before this node was restarted, and its instances were placed like this."""
 
     spec: AppSpec
+    placed: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,13 @@ class NoteAppRuns(NamedTuple):
     app: str
 
 
+class NotePlaced(NamedTuple):
+    """Take note, durably, of where the instances of an app are that was submitted here."""
+
+    app: str
+    placed: tuple[Placed, ...]
+
+
 class NoteAppEnded(NamedTuple):
     """Take note that an app that was submitted here has ended."""
 
@@ -207,6 +215,7 @@ NodeEffect = (
     | NoteRowsGone
     | NoteRefused
     | NoteAppRuns
+    | NotePlaced
     | NoteAppEnded
     | NoteStewardFound
     | NoteWay
@@ -253,6 +262,7 @@ class NodeConfig:
     host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then its instances are placed anew
     keeper_silence_max: Duration = Duration(600 * SECOND)  # of a host with state: a reboot, or a walk to the machine
     steward_silence_max: Duration = Duration(20 * SECOND)  # then a host tells whoever is at its steward's place
+    owner_silence_max: Duration = Duration(60 * SECOND)  # then what runs is placed otherwise without its owner's word
     strange_max: Duration = Duration(60 * SECOND)  # what no steward knows for so long is stopped: heirs are quicker
     announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
     ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended

@@ -22,8 +22,8 @@ class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
     operators: int
     stage: int
     sources: tuple[int, ...]  # the sources that feed it, by number
-    keeps: bool = False  # it has state, or a place it writes to: nobody else can go on in its stead
-    on_demand: bool = False  # it is placed when a row needs it
+    keeps: bool = False  # rows and state lie with it once it has run: nobody else can go on in its stead
+    on_demand: bool = False  # it is started when a row needs it
 
 
 class AppSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -121,6 +121,21 @@ class AppRunningHeard(Message, frozen=True, tag="ah"):
     """Thank you."""
 
     app: str
+
+
+class PlacementTold(Message, frozen=True, tag="lw"):
+    """I am going to place your app like this, where so far, as I know, it was placed like that."""
+
+    app: str
+    before: tuple[Placed, ...]
+    placed: tuple[Placed, ...]
+
+
+class PlacementHeard(Message, frozen=True, tag="lh"):
+    """This is how it is placed: as you say, or, if you did not know how it was before, as it was."""
+
+    app: str
+    placed: tuple[Placed, ...]
 
 
 class EndAsked(Message, frozen=True, tag="ea"):
@@ -291,6 +306,8 @@ ControlMessage = (
     | RegisterTold
     | AppRunning
     | AppRunningHeard
+    | PlacementTold
+    | PlacementHeard
     | EndAsked
     | EndTold
     | ReplicaSent

@@ -67,7 +67,7 @@ class Node:
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
         self.carrying = Carrying(self._ground, self.trees, dock, self.hosting.steward_of)
-        self._waiting: list[m.AppSpec] = []  # until we are in the ring
+        self._waiting: list[AppSubmitted] = []  # until we are in the ring
 
     # --- the four handles ---------------------------------------------------------------------------------------------
 
@@ -82,8 +82,8 @@ class Node:
                 self._tick()
             case NodeStarted(contacts):
                 self._to_ring(ring_events.Started(contacts))
-            case AppSubmitted(spec):
-                self._submit(spec)
+            case AppSubmitted():
+                self._submit(event)
             case AppEndWanted(app):
                 self.seeking.end(app)
             case ring_events.SendingWanted():
@@ -174,14 +174,14 @@ class Node:
         self._ground.emit(NoteActive())
         self.hosting.begin()
         waiting, self._waiting = self._waiting, []
-        for spec in waiting:
-            self.seeking.submit(spec)
+        for submitted in waiting:
+            self.seeking.submit(submitted.spec, submitted.placed)
 
-    def _submit(self, spec: m.AppSpec) -> None:
+    def _submit(self, submitted: AppSubmitted) -> None:
         if self.is_active:
-            self.seeking.submit(spec)
+            self.seeking.submit(submitted.spec, submitted.placed)
         else:
-            self._waiting.append(spec)
+            self._waiting.append(submitted)
 
     def _leaf_gained(self, peer: Peer) -> None:
         self.hosting.leaf_gained(peer)
@@ -287,6 +287,8 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.RegisterTold: lambda node, message: node.seeking.registered(message),
     m.AppRunning: lambda node, message: node.seeking.runs(message),
     m.AppRunningHeard: lambda node, message: node.desk.owner_heard(message),
+    m.PlacementTold: lambda node, message: node.seeking.placement_told(message),
+    m.PlacementHeard: lambda node, message: node.desk.placement_heard(message),
     m.EndAsked: lambda node, message: node.desk.end_asked(message),
     m.EndTold: lambda node, message: node.seeking.has_ended(message),
     m.ReplicaSent: Node._replica_sent,

@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, distance, key_of
 from headwater.node import messages as m
-from headwater.node.events import NoteAppEnded, NoteAppRuns, NoteStewardFound
+from headwater.node.events import NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
 from headwater.node.part import Ground
 
 KNOWN_MAX: Final = 16  # stewards that a node remembers
@@ -31,6 +31,7 @@ class Owned:
     is_registered: bool = False
     unanswered: int = 0  # words to the steward
     is_running: bool = False
+    placed: tuple[m.Placed, ...] = ()  # where its instances are, as was agreed with a steward
     is_ending: bool = False
     hops: int = APPOINTED
     full: set[NodeId] = field(default_factory=set)  # stewards that had no room
@@ -50,10 +51,10 @@ class Seeking:
 
     # --- the owner's side ---------------------------------------------------------------------------------------------
 
-    def submit(self, spec: m.AppSpec) -> None:
+    def submit(self, spec: m.AppSpec, placed: tuple[m.Placed, ...]) -> None:
         """Look for a steward for an app."""
         if spec.name not in self.owned:
-            self.owned[spec.name] = Owned(spec)
+            self.owned[spec.name] = Owned(spec, placed=placed)
             self._look(self.owned[spec.name])
 
     def end(self, app: str) -> None:
@@ -190,6 +191,20 @@ class Seeking:
             if not owned.is_running:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
+
+    def placement_told(self, message: m.PlacementTold) -> None:
+        """Agree to where an app is placed, unless its steward does not know where it was placed before.
+
+        A register can be lost, or inherited from somebody who missed the last of it; on the two sides of a partition
+        there may be two. But rows and state of an instance must not come to lie in two places, so its owner decides.
+        """
+        owned = self.owned.get(message.app)
+        if owned is None:
+            return
+        if message.before == owned.placed and message.placed != owned.placed:
+            owned.placed = message.placed
+            self._ground.emit(NotePlaced(message.app, message.placed))
+        self._ground.send(message.sender, m.PlacementHeard(self._ground.own, message.app, owned.placed))
 
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Turn to another steward from now on."""

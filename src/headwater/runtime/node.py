@@ -29,6 +29,7 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.engine.events import AppAdded, AppHalted, AppRemoved, Event
 from headwater.engine.ledger import Ledger, read_ledger
+from headwater.engine.opening import queues_of
 from headwater.engine.plans import plan_chain, source_outlets
 from headwater.engine.policies import PolicyName
 from headwater.engine.positions import read_record
@@ -36,12 +37,10 @@ from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
 from headwater.engine.reports import Trouble
 from headwater.engine.scheduler import Scheduler
-from headwater.engine.store import Snapshot, app_prefixes, app_record_key, code_key, code_prefix, read_queue
-from headwater.engine.times import read_times
+from headwater.engine.store import app_prefixes, app_record_key, code_key, code_prefix
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.sql import Transform
-from headwater.operators.watermarks import WithWatermark
 from headwater.runtime.address import NodeAddress, this_machine
 from headwater.runtime.cluster import reach_master
 from headwater.runtime.code import pack_plan
@@ -351,43 +350,11 @@ class Node:
 
     def _queues_of(self, app: App) -> tuple[Queue, ...]:
         graph = app.graph
-        stages = {number: (chain.stage, True) for chain in graph.chains for number in chain.instances}
-        stages |= {sink.instance: (sink.stage, False) for sink in graph.sinks}
-        below: dict[int, tuple[InstanceId, ...]] = {}
         on_driver = {
             number for chain in graph.chains if needs_driver(graph.named_operators(chain)) for number in chain.instances
         }
-        for chain in graph.chains:
-            targets = [
-                number
-                for name in chain.operators
-                for route in graph.routes_from(name)
-                for number in graph.targets(route.target)
-            ]
-            for number in chain.instances:
-                below[number] = tuple(InstanceId(app.id, target) for target in dict.fromkeys(targets))
         with self.store.read() as snapshot:
-            queues = []
-            for number, (stage, scheduled) in sorted(stages.items()):
-                instance = InstanceId(app.id, number)
-                record = read_queue(snapshot, instance)
-                queues.append(
-                    Queue(
-                        instance,
-                        stage,
-                        below.get(number, ()),
-                        scheduled,
-                        put_rows=record.put_rows,
-                        taken_rows=record.taken_rows + record.shed_rows,
-                        put_bytes=record.put_bytes,
-                        gone_bytes=record.gone_bytes,
-                        on_driver=number in on_driver,
-                        put_marks=record.put_marks,
-                        taken_marks=record.taken_marks,
-                        wake_us=_wake_us(snapshot, graph, instance),
-                    )
-                )
-        return tuple(queues)
+            return queues_of(snapshot, graph, app.id, now_us(), on_driver=on_driver)
 
     def wait(self, app: App, timeout_s: float | None = None) -> bool:
         """Wait until an app has finished or failed."""
@@ -568,18 +535,6 @@ class Node:
         shutil.rmtree(self._run_directory, ignore_errors=True)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
-
-
-def _wake_us(snapshot: Snapshot, graph: Graph, instance: InstanceId) -> int | None:
-    """Return when an instance wants a turn; one that watches the clock and has never run is given one at once."""
-    wake_us = read_times(snapshot, instance, 0).wake_us
-    if wake_us is not None:
-        return wake_us
-    parts = (
-        graph.operator(name) for chain in graph.chains if instance.number in chain.instances for name in chain.operators
-    )
-    watches = any(isinstance(part, WithWatermark) and part.needs_clock for part in parts)
-    return now_us() if watches else None
 
 
 def _runs_anywhere(scheduler: Scheduler, app: AppId) -> bool:

@@ -145,6 +145,40 @@ class CutLinks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowDisks:
+    """Commits of some nodes take up to seconds, for a while; where rows flow."""
+
+    every_s: float = 15.0
+    at_once_max: int = 3
+    slow_s: Range = (0.05, 2.0)
+    lasts_s: Range = (3.0, 25.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some disks be slow."""
+        for address in _some(world, rng, self.at_once_max):
+            slow_s = rng.uniform(*self.slow_s)
+            world.note(f"commits of {address} take up to {slow_s:.2f} s")
+            world.slow_disk(address, int(slow_s * SECOND))
+            world.later(rng.uniform(*self.lasts_s), world.slow_disk, address, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateDevices:
+    """The devices behind some nodes are out of reach for a while, and send all later; where rows flow."""
+
+    every_s: float = 15.0
+    at_once_max: int = 3
+    away_s: Range = (1.0, 20.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some devices be away."""
+        for address in _some(world, rng, self.at_once_max):
+            away_s = rng.uniform(*self.away_s)
+            world.note(f"the devices of {address} are away for {away_s:.1f} s")
+            world.send_devices_away(address, away_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
     """The network falls into two or three sides that do not hear one another, for a while."""
 
@@ -183,6 +217,8 @@ NAMED: Final[Mapping[str, tuple[Fault, ...]]] = {
     "rolling-restart": (RollingRestarts(),),
     "split-brain": (Partitions(),),
     "slow-hosts": (SlowHosts(),),
+    "slow-disk": (SlowDisks(),),
+    "late-devices": (LateDevices(),),
     "churn": (Crashes(), Joins(), Leaves()),
     "stormy": (
         Crashes(),
@@ -192,6 +228,8 @@ NAMED: Final[Mapping[str, tuple[Fault, ...]]] = {
         FlakyLinks(),
         CutLinks(),
         SlowHosts(),
+        SlowDisks(),
+        LateDevices(),
         Partitions(),
     ),
 }

@@ -170,8 +170,8 @@ class NodeWorld(World[Node]):
         placed = {one.instance: [one.host.address] for one in entry.placed}
         return [
             f"{app}: instance {number} should run on {placed.get(number)} and runs on {hosts.get(number)}"
-            for number in range(len(entry.spec.chains))
-            if placed.get(number) != hosts.get(number)
+            for number, chain in enumerate(entry.spec.chains)
+            if placed.get(number) != hosts.get(number) and not (chain.on_demand and number not in hosts)
         ]
 
     def _tree_faults(self, spec: AppSpec) -> list[str]:

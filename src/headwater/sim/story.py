@@ -6,10 +6,10 @@ is sent to a key arrives at its owner, once.
 """
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from headwater.model.peers import id_of
 from headwater.model.time import SECOND, Instant
@@ -52,11 +52,13 @@ class Outcome:
     healed_in_s: float | None  # None: it failed before, or never was whole again
     digest: str
     failure: Failure | None
+    flow: str = ""  # the file or application whose rows were under way
 
     @property
     def replay(self) -> str:
         """The command that lets the same happen again."""
-        return f"headwater sim --seed {self.seed} --faults {self.faults} --nodes {self.nodes}"
+        flow = f" {self.flow}" if self.flow else ""
+        return f"headwater sim{flow} --seed {self.seed} --faults {self.faults} --nodes {self.nodes}"
 
 
 def told(seed: int, faults: str, nodes: int | None = None, tell: Callable[[str], None] | None = None) -> Outcome:
@@ -75,7 +77,7 @@ class Story:
         self._nodes = drawn if nodes is None else nodes
         self._witness = Witness(tell)
         self._healed_in_s: float | None = None
-        self._world = TroubledWorld(
+        self._world = self._make_world(
             seed,
             nodes=self._nodes,
             zones=self._rng.randint(1, 4),
@@ -83,11 +85,17 @@ class Story:
             witness=self._witness,
         )
 
+    def _make_world(self, seed: int, **details: Any) -> TroubledWorld:
+        return TroubledWorld(seed, **details)
+
+    def _acts(self) -> Sequence[Callable[[], None]]:
+        return (self._grow, self._deploy, self._suffer, self._heal, self._probe)
+
     def run(self) -> Outcome:
         """Let it happen."""
         failure = None
         try:
-            for act in (self._grow, self._deploy, self._suffer, self._heal, self._probe):
+            for act in self._acts():
                 act()
         except Broken as broken:
             failure = self._failed(str(broken), broken.concerned)
@@ -135,12 +143,15 @@ class Story:
 
     def _suffer(self) -> None:
         ends = Instant(self._world.timeline.now + int(self._rng.uniform(*TROUBLE_S) * SECOND))
-        for fault in (*self._faults, AppsComeAndGo()):
+        for fault in self._troubles():
             for at in self._strikes(fault, ends):
                 self._world.timeline.at(at, fault.strike, self._world, self._rng)
         while self._world.timeline.now < ends:
             self._world.run(1.0)
             self._world.check_safety()
+
+    def _troubles(self) -> Sequence[Fault]:
+        return (*self._faults, AppsComeAndGo())
 
     def _strikes(self, fault: Fault, ends: Instant) -> Iterator[int]:
         """Draw when a fault strikes: at any time, as often as it does on average; the first time soon."""

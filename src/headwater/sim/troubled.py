@@ -122,6 +122,12 @@ class TroubledWorld(NodeWorld):
             if not node.is_active:
                 self.tell(address, NodeStarted([one for one in self.contacts() if one != address]))
 
+    def slow_disk(self, address: str, slow_us: int) -> None:
+        """Let commits of a node take longer; nodes without an engine make none."""
+
+    def send_devices_away(self, address: str, seconds: float) -> None:
+        """Let nothing come from a node's devices for a while; nodes without an engine have none."""
+
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     def submit_some_app(self, rng: Random) -> None:

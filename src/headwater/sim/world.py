@@ -104,7 +104,8 @@ class World(ABC, Generic[M]):
             self._do(address, effect)
         if self._check_each:
             machine.check()
-        deadline = machine.deadline()
+        wanted = machine.deadline()
+        deadline = None if wanted is None else max(wanted, self.timeline.now)  # a fault may have moved it into the past
         if deadline is not None and self._wake.get(address, deadline + 1) > deadline:
             self._wake[address] = deadline
             self.timeline.at(deadline, self._tick, address, machine)

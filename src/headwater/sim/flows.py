@@ -1,0 +1,245 @@
+"""Nodes with engines: whole flows run in the imagined world, their rows on the way between nodes.
+
+A node that goes comes back with its disk: what is lost with a disk is for recovery to rebuild, not for this world. Its
+owner submits an app again when it is back, as a real node does, which keeps what was submitted to it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any, Final
+
+from headwater.dataflow.graph import Graph
+from headwater.engine.ledger import Ledger, whole_ledger
+from headwater.model.peers import Peer, key_of
+from headwater.model.time import SECOND, Instant
+from headwater.node.events import (
+    AppSubmitted,
+    NodeConfig,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTicked,
+    NotePlaced,
+    NoteRefused,
+    NoteRowsGone,
+    NoteRowsPut,
+    StartInstance,
+    StopInstance,
+)
+from headwater.node.messages import Placed
+from headwater.node.node import Node
+from headwater.node.specs import app_spec
+from headwater.sim.memory_store import MemoryStore
+from headwater.sim.plant import Disk, Plant, Row, ledger_in
+from headwater.sim.troubled import Broken, TroubledWorld
+from headwater.sim.witness import Witness
+
+BACK_S: Final = 25.0  # after which a node is back that elsewhere would be gone for good
+TOLD_ROWS: Final = 3  # of those that are missing or too many
+
+Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
+
+
+class PlantedNode(Node):
+    """A node with an engine behind it: the two tell one another what happens, until neither has anything to say."""
+
+    def __init__(self, own: Peer, config: NodeConfig, rng: Random, plant: Plant) -> None:
+        """Put the two together."""
+        super().__init__(own, config, rng, dock=plant)
+        self.plant = plant
+
+    def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
+        """Take what has happened, and return what to do in the world."""
+        out: list[NodeEffect] = []
+        news: list[NodeEvent] = [event]
+        match event:
+            case NodeStarted():
+                news = [*self.plant.reopen(now), event]
+            case NodeTicked():
+                news = [event, *self.plant.advance(now)]
+        while news:
+            for effect in super().handle(news.pop(0), now):
+                match effect:
+                    case StartInstance() | StopInstance() | NoteRowsPut() | NoteRowsGone():
+                        news += self.plant.carry_out(effect, now)
+                    case _:
+                        out.append(effect)
+        return out
+
+    def deadline(self) -> Instant | None:
+        """Return when either wants to be told the time."""
+        known = [at for at in (super().deadline(), self.plant.deadline()) if at is not None]
+        return min(known, default=None)
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        super().check()
+        self.plant.check()
+
+
+class FlowWorld(TroubledWorld):
+    """Nodes with engines, and all that sinks have written."""
+
+    def __init__(self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness) -> None:
+        """Begin without nodes."""
+        super().__init__(seed, nodes=nodes, zones=zones, links_fail=links_fail, witness=witness)
+        self.graphs: dict[str, Graph] = {}
+        self.outputs: dict[str, Outputs] = {}
+        self._stores: dict[str, MemoryStore] = {}
+        self._disks: dict[str, Disk] = {}
+        self._placed: dict[str, tuple[Placed, ...]] = {}  # as owners have it on their disks
+
+    def _made(self, peer: Peer, rng: Random) -> PlantedNode:
+        address = peer.address
+        store = self._stores.setdefault(address, MemoryStore())
+        disk = self._disks.setdefault(address, Disk(Random(f"{self.seed}/{address}/disk")))
+        return PlantedNode(
+            peer, self.config, rng, Plant(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote)
+        )
+
+    def _wrote(self, app: str, sink: str, rows: list[Row]) -> None:
+        self.outputs.setdefault(app, {}).setdefault(sink, Counter()).update(map(as_text, rows))
+
+    # --- flows --------------------------------------------------------------------------------------------------------
+
+    def submit_flow(self, graph: Graph) -> None:
+        """Submit a flow somewhere, each of its sources somewhere."""
+        self.graphs[graph.name] = graph
+        peers = [node.own for _, node in sorted(self.nodes.items()) if node.is_active]
+        spec = app_spec(graph, [self.rng.choice(peers) for _ in graph.sources], graph.name.encode())
+        owner = self.rng.choice(peers).address
+        places = " ".join(peer.address for peer in spec.sources)
+        self.note(f"{graph.name} is submitted to {owner}; its sources are on {places}")
+        self.submit(spec, owner)
+
+    def _come_back(self, address: str) -> None:
+        super()._come_back(address)
+        for app, (owner, _) in self.submitted.items():
+            if owner == address and app not in self.end_wanted:
+                self.tell(address, AppSubmitted(self.specs[app], self._placed.get(app, ())))
+
+    def _do(self, address: str, effect: NodeEffect) -> None:
+        super()._do(address, effect)
+        match effect:
+            case NotePlaced(app, placed):
+                self._placed[app] = placed
+            case NoteRefused(why):
+                raise Broken(f"{address} refused {why}", address)
+
+    # --- misfortune ---------------------------------------------------------------------------------------------------
+
+    def lose(self, address: str, *, back_s: float | None) -> None:
+        """Let a node crash, and come back with its disk."""
+        super().lose(address, back_s=BACK_S if back_s is None else back_s)
+
+    def depart(self, address: str) -> None:
+        """Let a node be restarted in good order."""
+        self.lose(address, back_s=BACK_S)
+
+    def slow_disk(self, address: str, slow_us: int) -> None:
+        """Let commits of a node take up to so much longer."""
+        self._disks[address].slow_us = slow_us
+
+    def send_devices_away(self, address: str, seconds: float) -> None:
+        """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            node.plant.offline_until = Instant(self.timeline.now + int(seconds * SECOND))
+
+    def heal(self) -> None:
+        """End all faults."""
+        super().heal()
+        for disk in self._disks.values():
+            disk.slow_us = 0
+        for _, plant in self.plants():
+            plant.offline_until = self.timeline.now
+
+    # --- the truth ----------------------------------------------------------------------------------------------------
+
+    def plants(self) -> Iterator[tuple[str, Plant]]:
+        """Yield the engines of all nodes that are up."""
+        for address, node in sorted(self.nodes.items()):
+            assert isinstance(node, PlantedNode)
+            yield address, node.plant
+
+    def is_done(self) -> bool:
+        """Whether every flow's sources have ended and nothing of it waits anywhere."""
+        return all(self._is_done(app) for app in self.graphs)
+
+    def _is_done(self, app: str) -> bool:
+        parts = [plant for _, plant in self.plants() if app in plant.apps]
+        reading = sum(len(plant.apps[app].sources) for plant in parts)
+        return reading == len(self.graphs[app].sources) and all(plant.is_done(app) for plant in parts)
+
+    def troubles(self) -> list[str]:
+        """Return what users' functions raised."""
+        found = ((address, app, known.trouble) for address, one in self.plants() for app, known in one.apps.items())
+        return [f"{app} on {address}: {trouble}" for address, app, trouble in found if trouble is not None]
+
+    def ledger(self, app: str) -> Ledger:
+        """Add up an app's ledger over all disks, whether their nodes are up or not."""
+        known = [(address, plant.apps[app]) for address, plant in self.plants() if app in plant.apps]
+        return whole_ledger(ledger_in(self._stores[address], one.graph, one.id) for address, one in known)
+
+    def check_outputs(self, expected: Mapping[str, Outputs]) -> None:
+        """Raise unless every sink has what an undisturbed node writes, row for row, and the ledger balances."""
+        for app in self.graphs:
+            ledger = self.ledger(app)
+            if not ledger.balanced or ledger.waiting:
+                raise Broken(f"the ledger of {app} does not balance: {ledger}")
+            for sink, rows in expected[app].items():
+                got = self.outputs.get(app, {}).get(sink, Counter())
+                if got != rows:
+                    raise Broken(f"{app}: {_difference(sink, rows, got)}")
+
+
+def _difference(sink: str, expected: Counter[str], got: Counter[str]) -> str:
+    missing, extra = expected - got, got - expected
+    some = "; ".join(
+        [*(f"-{row}" for row in list(missing)[:TOLD_ROWS]), *(f"+{row}" for row in list(extra)[:TOLD_ROWS])]
+    )
+    return (
+        f"sink {sink} lacks {missing.total()} of {expected.total()} rows and has {extra.total()} that an undisturbed "
+        f"node does not write: {some}"
+    )
+
+
+def as_text(row: Row) -> str:
+    """Return a row as a text that is the same for equal rows; sums of floats may come in another order."""
+    return repr({name: _rounded(value) for name, value in sorted(row.items())})
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.9g}")
+        case dict():
+            return {name: _rounded(one) for name, one in sorted(value.items())}
+        case list():
+            return [_rounded(one) for one in value]
+    return value
+
+
+def undisturbed(graph: Graph, at_most_s: float = 1e6) -> Outputs:
+    """Run a flow on one engine that nothing disturbs, and return what its sinks get."""
+    outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
+    plant = Plant(
+        MemoryStore(),
+        Disk(Random(0)),
+        lambda flow: graph,
+        lambda app, sink, rows: outputs[sink].update(map(as_text, rows)),
+    )
+    everything = [*range(graph.instance_count), *(-1 - number for number in range(len(graph.sources)))]
+    spec = app_spec(graph, [NOWHERE for _ in graph.sources], b"")
+    for instance in everything:
+        plant.carry_out(StartInstance(graph.name, instance, spec.chains[0], NOWHERE, b"", spec.key), Instant(0))
+    while not plant.is_done(graph.name):
+        at = plant.deadline()
+        if at is None or at > at_most_s * SECOND or plant.apps[graph.name].trouble is not None:
+            raise Broken(f"{graph.name} does not end on a node that nothing disturbs: {plant.apps[graph.name].trouble}")
+        plant.advance(at)
+    return outputs
+
+
+NOWHERE: Final = Peer(key_of("nowhere"), "nowhere", "nowhere")
