@@ -104,6 +104,7 @@ class Desk:
         known = self._register.entries.get(app)
         if known is None and app in self._moved:
             self._point_on(app, message.sender)
+            del self._moved[app]  # should the owner come again, whom we named has forgotten it
             return
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
@@ -365,8 +366,8 @@ class Desk:
             self._place_anew(entry, deployment, [placed.host for placed in lost])
             return
         heard = deployment.instances_heard
-        started = (one.instance for one in entry.placed if one.instance in deployment.started)
-        gone = {one for one in started if heard.setdefault(one, ground.now) < quiet}
+        wanted = (one.instance for one in entry.placed if deployment.is_wanted(entry, one.instance))
+        gone = {one for one in wanted if heard.setdefault(one, ground.now) < quiet}
         if gone:  # the host is there, but was restarted, and knows nothing of them
             deployment.started -= gone
             self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
@@ -375,7 +376,7 @@ class Desk:
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
                 deployment.sources_read.discard(number)
-            elif entry.spec.flow and number not in deployment.sources_read and self._is_agreed(entry, deployment):
+            elif entry.spec.flow and number not in deployment.sources_read and self._may_read(entry, deployment):
                 self._ask_to_start(entry, -1 - number, peer, SOURCE, peer)
         unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
         for host in sorted(unheard):
@@ -414,19 +415,28 @@ class Desk:
         ground.send(entry.owner, m.PlacementTold(ground.own, entry.spec.name, deployment.agreed, entry.placed))
         return ground.now - deployment.proposed_since > ground.config.owner_silence_max
 
+    def _may_read(self, entry: m.Entry, deployment: Deployment) -> bool:
+        """Whether rows may come in: the owner knows where they are going to lie, or has been silent for too long."""
+        if deployment.runs_since is None:
+            deployment.runs_since = self._ground.now
+        patience = self._ground.config.owner_silence_max
+        knows = deployment.owner_knows or self._ground.now - deployment.runs_since > patience
+        return self._is_agreed(entry, deployment) and knows
+
     def placement_heard(self, message: m.PlacementHeard) -> None:
         """Go on with what the owner has agreed to, or with how the app was placed before."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase in ENDS:
             return
         deployment.agreed, deployment.proposed_since = message.placed, None
-        if message.placed != entry.placed:
-            if not message.placed or entry.owner.id != message.sender.id:
-                return
+        if message.placed and message.placed != entry.placed:
             known = set(entry.placed)
             deployment.started &= {one.instance for one in message.placed if one in known}
-            entry = self._change(entry, placed=message.placed, phase=AppPhase.STARTING, has_run=True)
+            entry = self._change(entry, placed=message.placed, phase=AppPhase.STARTING)
+        if message.has_run and not entry.has_run:
+            entry = self._change(entry, has_run=True)
         if entry.phase == AppPhase.STARTING:
+            deployment.begin_phase()  # nobody has been asked to start anything before
             self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
@@ -455,6 +465,8 @@ class Desk:
                 deployment.sources_heard[-1 - instance] = self._ground.now
             if self._belongs(entry, instance, message.sender):
                 deployment.instances_heard[instance] = self._ground.now
+                if instance >= 0:
+                    deployment.started.add(instance)
                 mine.append((app, instance, entry.term))
             else:
                 unknown.append((app, instance))

@@ -136,6 +136,7 @@ class PlacementHeard(Message, frozen=True, tag="lh"):
 
     app: str
     placed: tuple[Placed, ...]
+    has_run: bool  # placed like this: rows and state lie there
 
 
 class EndAsked(Message, frozen=True, tag="ea"):

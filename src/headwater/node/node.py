@@ -175,11 +175,11 @@ class Node:
         self.hosting.begin()
         waiting, self._waiting = self._waiting, []
         for submitted in waiting:
-            self.seeking.submit(submitted.spec, submitted.placed)
+            self.seeking.submit(submitted)
 
     def _submit(self, submitted: AppSubmitted) -> None:
         if self.is_active:
-            self.seeking.submit(submitted.spec, submitted.placed)
+            self.seeking.submit(submitted)
         else:
             self._waiting.append(submitted)
 

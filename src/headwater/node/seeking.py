@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, distance, key_of
 from headwater.node import messages as m
-from headwater.node.events import NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
+from headwater.node.events import AppSubmitted, NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
 from headwater.node.part import Ground
 
 KNOWN_MAX: Final = 16  # stewards that a node remembers
@@ -32,6 +32,7 @@ class Owned:
     unanswered: int = 0  # words to the steward
     is_running: bool = False
     placed: tuple[m.Placed, ...] = ()  # where its instances are, as was agreed with a steward
+    has_run: bool = False  # now, or before we were restarted
     is_ending: bool = False
     hops: int = APPOINTED
     full: set[NodeId] = field(default_factory=set)  # stewards that had no room
@@ -51,11 +52,12 @@ class Seeking:
 
     # --- the owner's side ---------------------------------------------------------------------------------------------
 
-    def submit(self, spec: m.AppSpec, placed: tuple[m.Placed, ...]) -> None:
+    def submit(self, submitted: AppSubmitted) -> None:
         """Look for a steward for an app."""
-        if spec.name not in self.owned:
-            self.owned[spec.name] = Owned(spec, placed=placed)
-            self._look(self.owned[spec.name])
+        app = submitted.spec.name
+        if app not in self.owned:
+            self.owned[app] = Owned(submitted.spec, placed=submitted.placed, has_run=submitted.has_run)
+            self._look(self.owned[app])
 
     def end(self, app: str) -> None:
         """Have an app ended by its steward; one that has none yet just ends."""
@@ -191,6 +193,9 @@ class Seeking:
             if not owned.is_running:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
+            if not owned.has_run:
+                owned.has_run = True
+                self._ground.emit(NotePlaced(message.app, owned.placed, has_run=True))
 
     def placement_told(self, message: m.PlacementTold) -> None:
         """Agree to where an app is placed, unless its steward does not know where it was placed before.
@@ -203,8 +208,9 @@ class Seeking:
             return
         if message.before == owned.placed and message.placed != owned.placed:
             owned.placed = message.placed
-            self._ground.emit(NotePlaced(message.app, message.placed))
-        self._ground.send(message.sender, m.PlacementHeard(self._ground.own, message.app, owned.placed))
+            self._ground.emit(NotePlaced(message.app, message.placed, owned.has_run))
+        heard = m.PlacementHeard(self._ground.own, message.app, owned.placed, owned.has_run)
+        self._ground.send(message.sender, heard)
 
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Turn to another steward from now on."""

@@ -88,7 +88,7 @@ class FlowWorld(TroubledWorld):
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
         self._disks: dict[str, Disk] = {}
-        self._placed: dict[str, tuple[Placed, ...]] = {}  # as owners have it on their disks
+        self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
 
     def _made(self, peer: Peer, rng: Random) -> PlantedNode:
         address = peer.address
@@ -117,13 +117,13 @@ class FlowWorld(TroubledWorld):
         super()._come_back(address)
         for app, (owner, _) in self.submitted.items():
             if owner == address and app not in self.end_wanted:
-                self.tell(address, AppSubmitted(self.specs[app], self._placed.get(app, ())))
+                self.tell(address, AppSubmitted(self.specs[app], *self._placed.get(app, ((), False))))
 
     def _do(self, address: str, effect: NodeEffect) -> None:
         super()._do(address, effect)
         match effect:
-            case NotePlaced(app, placed):
-                self._placed[app] = placed
+            case NotePlaced(app, placed, has_run):
+                self._placed[app] = (placed, has_run)
             case NoteRefused(why):
                 raise Broken(f"{address} refused {why}", address)
 
