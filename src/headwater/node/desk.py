@@ -83,10 +83,17 @@ class Desk:
             some = tuple(self._register.entries.values())
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
         self._register.compare()
+        for entry in self._register.entries.values():
+            self._claim(entry)
         if self._handing_to is not None and not self._register.entries:
             self._close()
         else:
             self._announce()
+
+    def _claim(self, entry: m.Entry) -> None:
+        ground, spec = self._ground, entry.spec
+        has_ended = entry.phase in ENDS
+        ground.send(ground.own, m.AppClaimed(ground.own, spec.name, spec.key, entry.term, ground.own, has_ended))
 
     def _close(self) -> None:
         self.is_open = False
@@ -100,18 +107,20 @@ class Desk:
         """Take an app into the register, if there is room."""
         app, ground = message.spec.name, self._ground
         known = self._register.entries.get(app)
-        if known is None and app in self._moved:
+        if known is None and self._has_moved_above(app, message.term):
             self._point_on(app, message.sender)
             return
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
-            self._take(self._new_entry(message.spec, AppPhase.PLACING, message.sender))
+            self._take(self._new_entry(message.spec, message.term, AppPhase.PLACING, message.sender))
             self._go_on(app)
-        taken = app in self._register.entries
-        ground.send(message.sender, m.RegisterTold(ground.own, message.number, app, taken=taken))
+        entry = self._register.entries.get(app)
+        term = 0 if entry is None else entry.term
+        told = m.RegisterTold(ground.own, message.number, app, taken=entry is not None, term=term)
+        ground.send(message.sender, told)
 
-    def _new_entry(self, spec: m.AppSpec, phase: AppPhase, owner: Peer) -> m.Entry:
-        return m.Entry(spec, term_after(0, self._ground.rng), 1, phase, (), owner)
+    def _new_entry(self, spec: m.AppSpec, term: int, phase: AppPhase, owner: Peer) -> m.Entry:
+        return m.Entry(spec, term_after(term, self._ground.rng), 1, phase, (), owner)
 
     def _take(self, entry: m.Entry) -> None:
         self._moved.pop(entry.spec.name, None)
@@ -121,29 +130,38 @@ class Desk:
     def inherit(self, entries: list[m.Entry]) -> None:
         """Go on with the apps of a steward that is lost, or that hands them over."""
         for entry in entries:
-            known = self._register.entries.get(entry.spec.name)
-            if (known is not None and not entry.is_newer_than(known)) or self._has_moved_since(entry):
-                continue
-            self.open()
-            ends = known is not None and known.phase in ENDS
-            taken = msgspec.structs.replace(
-                entry,
-                term=term_after(entry.term, self._ground.rng),
-                version=entry.version + 1,
-                phase=AppPhase.ENDING if ends else entry.phase,
-            )
-            self._take(taken)
-            self._tell_changed(taken)
-            self._go_on(entry.spec.name)
+            app = entry.spec.name
+            known = self._register.entries.get(app)
+            if known is None and self._has_moved_above(app, entry.term):
+                term, steward = self._moved[app]
+                self._register.pass_to(steward, entry, term)
+            elif known is None or entry.is_newer_than(known):
+                self._take_over(entry, ends=known is not None and known.phase in ENDS)
+            elif entry.phase in ENDS:
+                self._end(known)
 
-    def _has_moved_since(self, entry: m.Entry) -> bool:
-        """Whether we have known the app under a higher term, and let go of it."""
-        moved = self._moved.get(entry.spec.name)
-        return moved is not None and moved[0] > entry.term
+    def _take_over(self, entry: m.Entry, *, ends: bool) -> None:
+        self.open()
+        taken = msgspec.structs.replace(
+            entry,
+            term=term_after(entry.term, self._ground.rng),
+            version=entry.version + 1,
+            phase=AppPhase.ENDING if ends else entry.phase,
+        )
+        self._take(taken)
+        self._tell_changed(taken)
+        self._go_on(entry.spec.name)
+
+    def _has_moved_above(self, app: str, term: int) -> bool:
+        """Whether we know that an app which was ours is another's under a term higher than this."""
+        moved = self._moved.get(app)
+        return moved is not None and moved[0] > term
 
     def given_back(self, message: m.ReplicaSent) -> None:
         """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
-        self.inherit([entry for entry in message.entries if entry.spec.name not in self._register.entries])
+        register = self._register
+        lacking = [one for one in message.entries if one.phase in ENDS or one.spec.name not in register.entries]
+        self.inherit([entry for entry in lacking if not register.has_dropped(entry)])
         is_keeper, known = self._register.is_keeper(message.sender), self._register.entries
         names = [entry.spec.name for entry in message.entries]
         self._register.drop_at(message.sender, [app for app in names if not is_keeper or app not in known])
@@ -179,15 +197,17 @@ class Desk:
     def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
         """Let go of apps of which somebody else is the steward, under a higher term."""
         for app, term in apps:
-            if self._is_behind(app, term) and by.id != self._ground.own.id:
+            if self._is_behind(app, term):
                 entry = self._register.entries[app]
-                if entry.phase in ENDS:
+                if by.id == self._ground.own.id:
+                    self._rise_above(entry, term)
+                elif entry.phase in ENDS:
                     self._end_there(entry, by)
                 else:
                     self._moved_to(app, term, by)
 
     def _moved_to(self, app: str, term: int, by: Peer) -> None:
-        self._let_go([app])
+        self._register.pass_to(by, self._let_go(app), term)
         self._moved.pop(app, None)
         self._moved[app] = (term, by)
         if len(self._moved) > MOVED_MAX:
@@ -195,21 +215,25 @@ class Desk:
 
     def _end_there(self, entry: m.Entry, by: Peer) -> None:
         """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
-        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec))
+        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec, entry.term))
         if entry.phase == AppPhase.ENDED:
             self.deployments[entry.spec.name].stopped.clear()
             self._change(entry, phase=AppPhase.ENDING)
             self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
 
+    def _rise_above(self, entry: m.Entry, term: int) -> None:
+        """Go on under a term that counts: hosts know one that we, or somebody who is lost, had and have forgotten."""
+        risen = self._change(entry, term=term_after(term, self._ground.rng))
+        self._tell_changed(risen)
+
     def _is_behind(self, app: str, term: int) -> bool:
         entry = self._register.entries.get(app)
         return entry is not None and entry.term < term
 
-    def _let_go(self, apps: list[str]) -> None:
-        self._register.drop(apps)
-        for app in apps:
-            del self.deployments[app]
-            self._ground.timers.cancel(("deploy", app))
+    def _let_go(self, app: str) -> m.Entry:
+        del self.deployments[app]
+        self._ground.timers.cancel(("deploy", app))
+        return self._register.drop(app)
 
     # --- step by step -------------------------------------------------------------------------------------------------
 
@@ -344,7 +368,7 @@ class Desk:
     def _watch(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, app = self._ground, entry.spec.name
         if not deployment.owner_knows:
-            ground.send(entry.owner, m.AppRunning(ground.own, app))
+            ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
         quiet = Instant(ground.now - ground.config.host_silence_max)
         lost = [placed for placed in entry.placed if deployment.heard.setdefault(placed.host.id, ground.now) < quiet]
         if lost:
@@ -382,8 +406,9 @@ class Desk:
                 self._point_on(app, message.sender)
                 strange.append((app, instance))
                 continue
-            if term > entry.term:
-                continue  # it has heard from another steward, who will tell us
+            if term > entry.term:  # whoever had it under that term does not answer its hosts, and they turn to us
+                self._rise_above(entry, term)
+                entry = self._register.entries[app]
             deployment = self.deployments[app]
             deployment.heard[message.sender.id] = self._ground.now
             deployment.unheard.discard(message.sender.id)
@@ -418,17 +443,27 @@ class Desk:
         """End an app: stop all of it, then remember for a while that it has ended."""
         app = message.spec.name
         entry = self._entry(app)
-        if entry is None and app in self._moved:
+        if entry is None and self._has_moved_above(app, message.term):
             self._point_on(app, message.sender)
         elif entry is None:  # we may have forgotten it, and others not
             self.open()
-            self._take(self._new_entry(message.spec, AppPhase.ENDING, message.sender))
+            self._take(self._new_entry(message.spec, message.term, AppPhase.ENDING, message.sender))
             self._go_on(app)
         elif entry.phase == AppPhase.ENDED:
             self._ground.send(message.sender, m.EndTold(self._ground.own, app))
-        elif entry.phase != AppPhase.ENDING:
+        else:
+            self._end(entry)
+
+    def end_known(self, message: m.EndKnown) -> None:
+        """End an app that was ended through another steward."""
+        entry = self._entry(message.app)
+        if entry is not None:
+            self._end(entry)
+
+    def _end(self, entry: m.Entry) -> None:
+        if entry.phase not in ENDS:
             self._change(entry, phase=AppPhase.ENDING)
-            self._go_on(app)
+            self._go_on(entry.spec.name)
 
     def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, spec = self._ground, entry.spec
@@ -460,6 +495,6 @@ class Desk:
         if deployment.ended_at is None:
             deployment.ended_at = ground.now
         if ground.now - deployment.ended_at >= ground.config.ended_kept:
-            self._let_go([entry.spec.name])
+            self._let_go(entry.spec.name)
         else:
             ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)

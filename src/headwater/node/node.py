@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.claims import Claims
 from headwater.node.desk import ANNOUNCE, Desk
 from headwater.node.events import (
     AppEndWanted,
@@ -52,6 +53,7 @@ class Node:
         self.register = Register(self._ground)
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
+        self._claims = Claims(self._ground)
         self._waiting: list[m.AppSpec] = []  # until we are in the ring
 
     # --- the four handles ---------------------------------------------------------------------------------------------
@@ -255,6 +257,8 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.AppRunningHeard: lambda node, message: node.desk.owner_heard(message),
     m.EndAsked: lambda node, message: node.desk.end_asked(message),
     m.EndTold: lambda node, message: node.seeking.has_ended(message),
+    m.EndKnown: lambda node, message: node.desk.end_known(message),
+    m.AppClaimed: lambda node, message: node._claims.claimed(message),
     m.ReplicaSent: Node._replica_sent,
     m.ReplicaKept: lambda node, message: node.register.kept(message),
     m.ReplicaWanted: lambda node, message: node.register.give_back(message),

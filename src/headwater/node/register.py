@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+import msgspec
+
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
@@ -56,18 +58,26 @@ class Register:
         self.entries[entry.spec.name] = entry
         self.replicate()
 
-    def drop(self, apps: Iterable[str]) -> None:
-        """Care for apps no more."""
-        gone = {app: self.entries.pop(app).term for app in apps if app in self.entries}
-        if gone:
-            self._dropped |= gone
-            while len(self._dropped) > DROPPED_MAX:
-                del self._dropped[next(iter(self._dropped))]
-            for peer in self._keepers():
-                self.drop_at(peer, gone)
-            for kept in self._kept_by.values():
-                for app in gone:
-                    kept.pop(app, None)
+    def drop(self, app: str) -> m.Entry:
+        """Care for an app no more, and return its entry. Keepers forget it when we next compare notes with them."""
+        entry = self.entries.pop(app)
+        self._dropped.pop(app, None)
+        self._dropped[app] = entry.term
+        if len(self._dropped) > DROPPED_MAX:
+            del self._dropped[next(iter(self._dropped))]
+        return entry
+
+    def pass_to(self, steward: Peer, entry: m.Entry, term: int) -> None:
+        """Keep an entry for the steward who has the app under a higher term, until it tells us to forget it.
+
+        It may be lost before anybody else keeps what it has taken over. Whoever inherits the app then goes on above
+        that term, as it is the one that hosts know.
+        """
+        if steward.id != self._ground.own.id:
+            copy = self.copies.setdefault(steward.id, _Copy(steward, self._ground.now))
+            passed: m.Entry = msgspec.structs.replace(entry, term=term, version=0)
+            if passed.is_newer_than(copy.entries.get(entry.spec.name)):
+                copy.entries[entry.spec.name] = passed
 
     # --- copies of ours -----------------------------------------------------------------------------------------------
 
@@ -101,13 +111,20 @@ class Register:
             return
         known = self._kept_by[message.sender.id] = {app: (term, version) for app, term, version in message.kept}
         strange = [app for app in known if app not in self.entries]
-        dropped = [app for app in strange if self._dropped.get(app, -1) >= known[app][0]]
+        dropped = [app for app in strange if self._has_dropped(app, known[app][0])]
         self.drop_at(message.sender, dropped)
         if forgotten := tuple(app for app in strange if app not in dropped):
             self._ground.send(message.sender, m.ReplicaWanted(self._ground.own, forgotten))
         lacking = any(known.get(app, (-1, -1)) < (one.term, one.version) for app, one in self.entries.items())
         if lacking and REPLICAS not in self._ground.timers:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
+
+    def has_dropped(self, entry: m.Entry) -> bool:
+        """Whether we have let go of an app since it was in our care under this entry's term."""
+        return self._has_dropped(entry.spec.name, entry.term)
+
+    def _has_dropped(self, app: str, term: int) -> bool:
+        return self._dropped.get(app, -1) >= term
 
     def drop_at(self, keeper: Peer, apps: Iterable[str]) -> None:
         """Let somebody forget what it keeps for us."""
