@@ -166,6 +166,23 @@ class Desk:
         names = [entry.spec.name for entry in message.entries]
         self._register.drop_at(message.sender, [app for app in names if not is_keeper or app not in known])
 
+    def without_settled(self, message: m.ReplicaSent) -> m.ReplicaSent:
+        """Tell a keeper of a lost steward's apps whose they are by now, and return those of which we do not know it."""
+        open_ = []
+        for entry in message.entries:
+            app, ours = entry.spec.name, self._register.entries.get(entry.spec.name)
+            if ours is not None and ours.term > entry.term:
+                moved = m.StewardMoved(self._ground.own, app, ours.term, self._ground.own)
+                self._ground.send(message.sender, moved)
+            elif self._has_moved_above(app, entry.term):
+                self._point_on(app, message.sender)
+            else:
+                open_.append(entry)
+                continue
+            if entry.phase in ENDS:
+                self.inherit([entry])
+        return m.ReplicaSent(message.sender, message.steward, tuple(open_))
+
     def _tell_changed(self, entry: m.Entry) -> None:
         app = entry.spec.name
         changed = m.StewardChanged(self._ground.own, app, entry.term)
@@ -346,6 +363,7 @@ class Desk:
     def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
         """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
         gone = {host.id for host in hosts}
+        is_full_everywhere = gone <= deployment.refused
         deployment.refused |= gone
         if len(deployment.refused) > 64:
             deployment.refused = gone
@@ -355,7 +373,10 @@ class Desk:
         deployment.ways.clear()
         deployment.rooms.clear()
         self._change(entry, placed=kept, phase=AppPhase.PLACING)
-        self._go_on(entry.spec.name)
+        if is_full_everywhere:  # nobody has room who did not refuse before: that takes its time
+            self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
+        else:
+            self._go_on(entry.spec.name)
 
     def _run(self, entry: m.Entry, deployment: Deployment) -> None:
         if deployment.missing(entry):

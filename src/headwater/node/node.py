@@ -231,6 +231,8 @@ class Node:
             self.desk.given_back(message)
             return
         self.desk.overtaken([(entry.spec.name, entry.term) for entry in message.entries], message.steward)
+        if message.sender.id != message.steward.id:
+            message = self.desk.without_settled(message)
         self.register.keep(message)
         self._look_for_inheritance()
 
@@ -238,11 +240,13 @@ class Node:
         self.hosting.steward_changed(message)
         self.seeking.steward_changed(message)
         self.desk.overtaken([(message.app, message.term)], message.sender)
+        self.register.moved(message.app, message.term, message.sender)
 
     def _steward_moved(self, message: m.StewardMoved) -> None:
         self.hosting.steward_moved(message)
         self.seeking.steward_moved(message)
         self.desk.overtaken([(message.app, message.term)], message.steward)
+        self.register.moved(message.app, message.term, message.steward)
 
 
 _HEARD: Final[dict[type[Any], Any]] = {

@@ -79,6 +79,16 @@ class Register:
             if passed.is_newer_than(copy.entries.get(entry.spec.name)):
                 copy.entries[entry.spec.name] = passed
 
+    def moved(self, app: str, term: int, steward: Peer) -> None:
+        """Keep what we kept of an app for the steward who has it under a higher term."""
+        for identity, copy in list(self.copies.items()):
+            entry = copy.entries.get(app)
+            if entry is not None and identity != steward.id and entry.term < term:
+                del copy.entries[app]
+                if not copy.entries:
+                    del self.copies[identity]
+                self.pass_to(steward, entry, term)
+
     # --- copies of ours -----------------------------------------------------------------------------------------------
 
     def _keepers(self) -> list[Peer]:
@@ -105,10 +115,9 @@ class Register:
             self._ground.send(peer, m.ReplicaSent(self._ground.own, self._ground.own, ()))
 
     def kept(self, message: m.ReplicaKept) -> None:
-        """Take note of what a leaf keeps for us, or has taken over of what we kept for another."""
+        """Take note of what a leaf keeps for us."""
         if message.steward.id != self._ground.own.id:
-            self._passed_on(message)
-            return
+            return  # one whom we told of another's apps keeps them too; that is no reason to forget them here
         known = self._kept_by[message.sender.id] = {app: (term, version) for app, term, version in message.kept}
         strange = [app for app in known if app not in self.entries]
         dropped = [app for app in strange if self._has_dropped(app, known[app][0])]
@@ -134,17 +143,6 @@ class Register:
     def is_keeper(self, peer: Peer) -> bool:
         """Whether a peer should keep a copy of our register."""
         return any(peer.id == keeper.id for keeper in self._keepers())
-
-    def _passed_on(self, message: m.ReplicaKept) -> None:
-        copy = self.copies.get(message.steward.id)
-        if copy is None or message.sender.id == message.steward.id:
-            return
-        for app, term, version in message.kept:
-            entry = copy.entries.get(app)
-            if entry is not None and (term, version) >= (entry.term, entry.version):
-                del copy.entries[app]
-        if not copy.entries:
-            del self.copies[message.steward.id]
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more, and find another keeper."""

@@ -29,6 +29,7 @@ class Owned:
     number: int = 0  # of the question that is open
     steward: Peer | None = None
     term: int = 0  # the highest that we heard of
+    was_offered: bool = False  # to some steward, who may have taken it even if we never heard so
     is_registered: bool = False
     unanswered: int = 0  # words to the steward
     is_running: bool = False
@@ -58,15 +59,15 @@ class Seeking:
             self._look(self.owned[spec.name])
 
     def end(self, app: str) -> None:
-        """Have an app ended by its steward; one that has none yet just ends."""
+        """Have an app ended by its steward; one that no steward can know of just ends."""
         owned = self.owned.get(app)
         if owned is None:
             return
         owned.is_ending = True
-        if owned.is_registered:
-            self._ask_end(owned)
-        elif owned.steward is None:
+        if not owned.was_offered:
             self._ended(app)
+        elif owned.is_registered or owned.steward is None:
+            self._ask_end(owned)
         # else it is being registered: with the answer it is ended, or if none comes, with the next try
 
     def again(self, app: str) -> None:
@@ -74,10 +75,8 @@ class Seeking:
         owned = self.owned.get(app)
         if owned is None:
             return
-        if owned.is_ending and (owned.is_registered or owned.steward is not None):
+        if owned.is_ending:
             self._ask_end(owned)
-        elif owned.is_ending:
-            self._ended(app)
         elif owned.is_registered:
             self._renew(owned)
         else:
@@ -128,7 +127,7 @@ class Seeking:
         return self._ground.rng.sample(peers, min(self._ground.config.search_fanout, len(peers)))
 
     def _register(self, owned: Owned, steward: Peer, hops: int) -> None:
-        owned.steward, owned.hops = steward, hops
+        owned.steward, owned.hops, owned.was_offered = steward, hops, True
         self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
@@ -208,10 +207,9 @@ class Seeking:
             self._in_care_of(owned, message.steward, message.term)
 
     def _ask_end(self, owned: Owned) -> None:
-        """Have the steward end an app; if it is silent for long, anybody near can."""
-        assert owned.steward is not None
+        """Have the steward end an app; if it is silent for long, or we have found none, we can ourselves."""
         owned.unanswered += 1
-        if owned.unanswered > self._ground.config.tries_max:
+        if owned.steward is None or owned.unanswered > self._ground.config.tries_max:
             owned.unanswered = 0
             owned.steward = self._ground.own
         self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec, owned.term))
