@@ -18,6 +18,7 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.part import Ground
 
 REPLICAS: Final = ("replicas", b"")
@@ -74,10 +75,13 @@ class Register:
         that term, as it is the one that hosts know.
         """
         if steward.id != self._ground.own.id:
-            copy = self.copies.setdefault(steward.id, _Copy(steward, self._ground.now))
+            app, copy = entry.spec.name, self.copies.setdefault(steward.id, _Copy(steward, self._ground.now))
             passed: m.Entry = msgspec.structs.replace(entry, term=term, version=0)
-            if passed.is_newer_than(copy.entries.get(entry.spec.name)):
-                copy.entries[entry.spec.name] = passed
+            known = copy.entries.get(app)
+            if known is None or passed.is_newer_than(known):
+                copy.entries[app] = passed
+            elif passed.phase in ENDS:
+                copy.entries[app] = self._ended_for(steward, known)
 
     def moved(self, app: str, term: int, steward: Peer) -> None:
         """Keep what we kept of an app for the steward who has it under a higher term."""
@@ -169,9 +173,22 @@ class Register:
             copy.heard = self._ground.now
         for entry in message.entries:
             if entry.is_newer_than(copy.entries.get(entry.spec.name)):
-                copy.entries[entry.spec.name] = entry
+                copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
         kept = tuple((app, entry.term, entry.version) for app, entry in copy.entries.items())
         self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept))
+
+    def _with_its_end(self, entry: m.Entry, steward: Peer) -> m.Entry:
+        """Return an entry as it is to be kept: if we know that the app was ended, its steward has to know it too."""
+        app = entry.spec.name
+        known = [self.entries.get(app), *(copy.entries.get(app) for copy in self.copies.values())]
+        if entry.phase in ENDS or not any(one is not None and one.phase in ENDS for one in known):
+            return entry
+        return self._ended_for(steward, entry)
+
+    def _ended_for(self, steward: Peer, entry: m.Entry) -> m.Entry:
+        self._ground.send(steward, m.EndKnown(self._ground.own, entry.spec.name))
+        ending: m.Entry = msgspec.structs.replace(entry, phase=AppPhase.ENDING)
+        return ending
 
     def forget(self, message: m.ReplicaDropped) -> None:
         """Forget what we keep of apps that are no longer in a steward's care."""

@@ -5,8 +5,9 @@ An app that was submitted is owed to its user, with these exceptions and no othe
 - its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
 - its owner was lost, and so was everybody else who knew of the app: the steward and all keepers of its register, as
   many as there should be, within `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew.
-  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough, or
-  one if the app was taken as lately; but not if a node that still lives knew of the app as lately, and forgot it;
+  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough; or
+  one if the app was taken as lately, or if nobody who lives was in touch with the lost one for all that time. But
+  nothing is excused if a node that still lives knew of the app as lately, and forgot it;
 - all its sources are gone for good: its entry is kept, but there is no way along which to place it;
 - its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
   So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
@@ -16,6 +17,7 @@ While its owner lives, an app is owed whoever else is lost.
 """
 
 from collections.abc import Iterator
+from itertools import combinations
 from random import Random
 from typing import Any, Final
 
@@ -62,6 +64,7 @@ class TroubledWorld(NodeWorld):
         self._knower_losses: dict[str, list[Instant]] = {}
         self._knew: dict[str, dict[Node, Instant]] = {}  # who was seen to know of an app, and when last
         self._knew_end: dict[str, dict[Node, Instant]] = {}
+        self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
         self._excused: set[str] = set()
         self._second, self._sent = 0, 0  # messages in the present second
 
@@ -200,6 +203,9 @@ class TroubledWorld(NodeWorld):
                 self._excused.add(app)
 
     def _see_who_knows(self) -> None:
+        for pair in combinations(self.nodes, 2) if self._links_fail else ():
+            if not self.network.touch_is_free(*pair):
+                self._hindered[pair] = self.timeline.now
         for node in self.nodes.values():
             for app in _known_to(node):
                 self._knew.setdefault(app, {})[node] = self.timeline.now
@@ -216,8 +222,21 @@ class TroubledWorld(NodeWorld):
         """Return how many losses of those who knew of an app, of late, explain that nobody does."""
         if not self._links_fail or self._of_late(self._knew, app, besides=lost):
             return max(2, keepers)
-        taken = self._taken.get(app, Instant(0))
-        return 1 if self.timeline.now - taken <= SECONDS_TO_COPY * SECOND else 2
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        return 1 if self._taken.get(app, Instant(0)) >= since or not self._in_touch(lost.own.address) else 2
+
+    def _in_touch(self, address: str) -> list[str]:
+        """Return the nodes in the ring that a node has heard freely for as long as it takes to copy a register."""
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        never = Instant(0)
+        return [
+            other
+            for other, node in self.nodes.items()
+            if node.is_active
+            and other != address
+            and self.active_at[other] <= since
+            and max(self._hindered.get((address, other), never), self._hindered.get((other, address), never)) < since
+        ]
 
     def entries(self, app: str) -> list[tuple[str, Entry]]:
         """Return all entries of an app in the registers of stewards, with their addresses."""
