@@ -18,7 +18,6 @@ from headwater.node.register import Register, term_after
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
-MOVED_MAX: Final = 1_000
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
 HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
 
@@ -33,7 +32,6 @@ class Desk:
         self.deployments: dict[str, Deployment] = {}
         self._rooms_asked: dict[int, str] = {}
         self._handing_to: Peer | None = None
-        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
     @property
     def apps(self) -> int | None:
@@ -107,8 +105,8 @@ class Desk:
         """Take an app into the register, if there is room."""
         app, ground = message.spec.name, self._ground
         known = self._register.entries.get(app)
-        if known is None and self._has_moved_above(app, message.term):
-            self._point_on(app, message.sender)
+        if known is None and (moved := self._register.whose(app, message.term)):
+            ground.send(message.sender, m.StewardMoved(ground.own, app, *moved))
             return
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
@@ -123,7 +121,6 @@ class Desk:
         return m.Entry(spec, term_after(term, self._ground.rng), 1, phase, (), owner)
 
     def _take(self, entry: m.Entry) -> None:
-        self._moved.pop(entry.spec.name, None)
         self.deployments[entry.spec.name] = Deployment()
         self._register.put(entry)
 
@@ -132,9 +129,8 @@ class Desk:
         for entry in entries:
             app = entry.spec.name
             known = self._register.entries.get(app)
-            if known is None and self._has_moved_above(app, entry.term):
-                term, steward = self._moved[app]
-                self._register.pass_to(steward, entry, term)
+            if known is None and (moved := self._register.whose(app, entry.term)):
+                self._register.pass_to(moved[1], entry, moved[0])
             elif known is None or entry.is_newer_than(known):
                 self._take_over(entry, ends=known is not None and known.phase in ENDS)
             elif entry.phase in ENDS:
@@ -152,19 +148,17 @@ class Desk:
         self._tell_changed(taken)
         self._go_on(entry.spec.name)
 
-    def _has_moved_above(self, app: str, term: int) -> bool:
-        """Whether we know that an app which was ours is another's under a term higher than this."""
-        moved = self._moved.get(app)
-        return moved is not None and moved[0] > term
-
     def given_back(self, message: m.ReplicaSent) -> None:
         """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
         register = self._register
         lacking = [one for one in message.entries if one.phase in ENDS or one.spec.name not in register.entries]
         self.inherit([entry for entry in lacking if not register.has_dropped(entry)])
-        is_keeper, known = self._register.is_keeper(message.sender), self._register.entries
-        names = [entry.spec.name for entry in message.entries]
-        self._register.drop_at(message.sender, [app for app in names if not is_keeper or app not in known])
+        for entry in message.entries:
+            app = entry.spec.name
+            if moved := register.whose(app, entry.term):
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
+            elif register.has_dropped(entry) or register.may_forget(message.sender, app):
+                register.drop_at(message.sender, [app])
 
     def without_settled(self, message: m.ReplicaSent) -> m.ReplicaSent:
         """Tell a keeper of a lost steward's apps whose they are by now, and return those of which we do not know it."""
@@ -172,10 +166,9 @@ class Desk:
         for entry in message.entries:
             app, ours = entry.spec.name, self._register.entries.get(entry.spec.name)
             if ours is not None and ours.term > entry.term:
-                moved = m.StewardMoved(self._ground.own, app, ours.term, self._ground.own)
-                self._ground.send(message.sender, moved)
-            elif self._has_moved_above(app, entry.term):
-                self._point_on(app, message.sender)
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, ours.term, self._ground.own))
+            elif moved := self._register.whose(app, entry.term):
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
             else:
                 open_.append(entry)
                 continue
@@ -209,7 +202,7 @@ class Desk:
         """Let go of what another steward has taken over."""
         for app, term in message.apps:
             if self._is_behind(app, term):
-                self._moved_to(app, term, message.sender)
+                self._hand_on(app, term, message.sender)
 
     def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
         """Let go of apps of which somebody else is the steward, under a higher term."""
@@ -221,14 +214,7 @@ class Desk:
                 elif entry.phase in ENDS:
                     self._end_there(entry, by)
                 else:
-                    self._moved_to(app, term, by)
-
-    def _moved_to(self, app: str, term: int, by: Peer) -> None:
-        self._register.pass_to(by, self._let_go(app), term)
-        self._moved.pop(app, None)
-        self._moved[app] = (term, by)
-        if len(self._moved) > MOVED_MAX:
-            del self._moved[next(iter(self._moved))]
+                    self._hand_on(app, term, by)
 
     def _end_there(self, entry: m.Entry, by: Peer) -> None:
         """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
@@ -247,10 +233,13 @@ class Desk:
         entry = self._register.entries.get(app)
         return entry is not None and entry.term < term
 
-    def _let_go(self, app: str) -> m.Entry:
+    def _hand_on(self, app: str, term: int, steward: Peer) -> None:
+        self._forget(app)
+        self._register.hand_on(app, term, steward)
+
+    def _forget(self, app: str) -> None:
         del self.deployments[app]
         self._ground.timers.cancel(("deploy", app))
-        return self._register.drop(app)
 
     # --- step by step -------------------------------------------------------------------------------------------------
 
@@ -446,8 +435,7 @@ class Desk:
 
     def _point_on(self, app: str, host: Peer) -> None:
         """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
-        moved = self._moved.get(app)
-        if moved is not None:
+        if moved := self._register.whose(app, 0):
             self._ground.send(host, m.StewardMoved(self._ground.own, app, *moved))
 
     def _belongs(self, entry: m.Entry, instance: int, host: Peer) -> bool:
@@ -464,8 +452,8 @@ class Desk:
         """End an app: stop all of it, then remember for a while that it has ended."""
         app = message.spec.name
         entry = self._entry(app)
-        if entry is None and self._has_moved_above(app, message.term):
-            self._point_on(app, message.sender)
+        if entry is None and (moved := self._register.whose(app, message.term)):
+            self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
         elif entry is None:  # we may have forgotten it, and others not
             self.open()
             self._take(self._new_entry(message.spec, message.term, AppPhase.ENDING, message.sender))
@@ -516,6 +504,7 @@ class Desk:
         if deployment.ended_at is None:
             deployment.ended_at = ground.now
         if ground.now - deployment.ended_at >= ground.config.ended_kept:
-            self._let_go(entry.spec.name)
+            self._forget(entry.spec.name)
+            self._register.drop(entry.spec.name)
         else:
             ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)

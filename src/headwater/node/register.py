@@ -11,7 +11,7 @@ its keepers again and again; and a keeper that no longer hears from the steward 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -21,9 +21,11 @@ from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.part import Ground
 
+Value = TypeVar("Value")
+
 REPLICAS: Final = ("replicas", b"")
 ENTRIES_MAX: Final = 8  # in one message
-DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go
+DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go, or went to another steward
 DRAWN_BITS: Final = 32  # of a term: two that are drawn at the same time differ
 
 
@@ -51,22 +53,33 @@ class Register:
         self.copies: dict[NodeId, _Copy] = {}
         self._kept_by: dict[NodeId, dict[str, tuple[int, int]]] = {}  # which leaf has which versions
         self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
+        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
     def put(self, entry: m.Entry) -> None:
         """Keep a new version of an entry, and see that leaves keep it too."""
         known = self.entries.get(entry.spec.name)
         assert entry.is_newer_than(known), (entry.spec.name, entry.term, entry.version)
         self.entries[entry.spec.name] = entry
+        self._moved.pop(entry.spec.name, None)
         self.replicate()
 
     def drop(self, app: str) -> m.Entry:
         """Care for an app no more, and return its entry. Keepers forget it when we next compare notes with them."""
         entry = self.entries.pop(app)
-        self._dropped.pop(app, None)
-        self._dropped[app] = entry.term
-        if len(self._dropped) > DROPPED_MAX:
-            del self._dropped[next(iter(self._dropped))]
+        _remember(self._dropped, app, entry.term)
         return entry
+
+    def hand_on(self, app: str, term: int, steward: Peer) -> None:
+        """Leave an app to the steward who has it under a higher term; we and our keepers keep it for that one now."""
+        self.pass_to(steward, self.drop(app), term)
+        _remember(self._moved, app, (term, steward))
+        for peer in self._keepers():
+            self._ground.send(peer, m.StewardMoved(self._ground.own, app, term, steward))
+
+    def whose(self, app: str, above: int) -> tuple[int, Peer] | None:
+        """Return who has an app that was ours, if under a term higher than this."""
+        moved = self._moved.get(app)
+        return moved if moved is not None and moved[0] > above else None
 
     def pass_to(self, steward: Peer, entry: m.Entry, term: int) -> None:
         """Keep an entry for the steward who has the app under a higher term, until it tells us to forget it.
@@ -85,6 +98,8 @@ class Register:
 
     def moved(self, app: str, term: int, steward: Peer) -> None:
         """Keep what we kept of an app for the steward who has it under a higher term."""
+        if steward.id == self._ground.own.id and app not in self.entries:
+            return
         for identity, copy in list(self.copies.items()):
             entry = copy.entries.get(app)
             if entry is not None and identity != steward.id and entry.term < term:
@@ -123,14 +138,31 @@ class Register:
         if message.steward.id != self._ground.own.id:
             return  # one whom we told of another's apps keeps them too; that is no reason to forget them here
         known = self._kept_by[message.sender.id] = {app: (term, version) for app, term, version in message.kept}
-        strange = [app for app in known if app not in self.entries]
-        dropped = [app for app in strange if self._has_dropped(app, known[app][0])]
-        self.drop_at(message.sender, dropped)
-        if forgotten := tuple(app for app in strange if app not in dropped):
-            self._ground.send(message.sender, m.ReplicaWanted(self._ground.own, forgotten))
+        self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
         lacking = any(known.get(app, (-1, -1)) < (one.term, one.version) for app, one in self.entries.items())
         if lacking and REPLICAS not in self._ground.timers:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
+
+    def _judge_strange(self, keeper: Peer, kept: list[tuple[str, int, int]]) -> None:
+        """Tell a keeper whose the apps are that it keeps for us and we do not have, or ask for what we have forgotten."""
+        forgotten = []
+        for app, term, _ in kept:
+            if moved := self.whose(app, term):
+                self._ground.send(keeper, m.StewardMoved(self._ground.own, app, *moved))
+            elif self._has_dropped(app, term):
+                self.drop_at(keeper, [app])
+            else:
+                forgotten.append(app)
+        if forgotten:
+            self._ground.send(keeper, m.ReplicaWanted(self._ground.own, tuple(forgotten)))
+
+    def may_forget(self, keeper: Peer, app: str) -> bool:
+        """Whether somebody need not keep an app for us: others do, and it is not near enough to be one of them."""
+        entry, keepers = self.entries.get(app), self._keepers()
+        if entry is None or any(peer.id == keeper.id for peer in keepers):
+            return False
+        now = (entry.term, entry.version)
+        return bool(keepers) and all(self._kept_by.get(peer.id, {}).get(app, (-1, -1)) >= now for peer in keepers)
 
     def has_dropped(self, entry: m.Entry) -> bool:
         """Whether we have let go of an app since it was in our care under this entry's term."""
@@ -143,10 +175,6 @@ class Register:
         """Let somebody forget what it keeps for us."""
         if gone := tuple(apps):
             self._ground.send(keeper, m.ReplicaDropped(self._ground.own, self._ground.own, gone))
-
-    def is_keeper(self, peer: Peer) -> bool:
-        """Whether a peer should keep a copy of our register."""
-        return any(peer.id == keeper.id for keeper in self._keepers())
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more, and find another keeper."""
@@ -232,3 +260,11 @@ class Register:
             assert app == entry.spec.name
             assert len({placed.instance for placed in entry.placed}) == len(entry.placed), "an instance placed twice"
         assert self._ground.own.id not in self.copies
+
+
+def _remember(known: dict[str, Value], app: str, value: Value) -> None:
+    """Put an app behind all others, and forget the first when there are too many."""
+    known.pop(app, None)
+    known[app] = value
+    if len(known) > DROPPED_MAX:
+        del known[next(iter(known))]
