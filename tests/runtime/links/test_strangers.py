@@ -477,6 +477,25 @@ def test_a_flood_of_connections_fills_only_the_places_for_strangers(cluster: Clu
     told(story())
 
 
+def test_handshakes_are_let_begin_only_so_fast(cluster: Cluster) -> None:
+    """Each takes a core for a moment, whoever asks for it."""
+
+    async def story() -> None:
+        clock, limits = Clock(), WireLimits(arrivals_per_s=5)
+        async with station(cluster.node_credentials(), limits=limits, clock=clock) as one:
+            host, _, port = one.address.rpartition(":")
+            flood = [await asyncio.open_connection(host, int(port)) for _ in range(12)]
+            await until(lambda: refused(one) == {Reason.TOO_FAST: 2})
+            for _, writer in flood:
+                writer.transport.abort()
+            await until(lambda: refused(one) == {Reason.TOO_FAST: 2, Reason.HUNG_UP: 10})
+            clock.advance(1.0)
+            async with station(cluster.node_credentials()) as friend:
+                await assert_it_works(one, friend)
+
+    told(story())
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

@@ -186,6 +186,12 @@ class Incoming(asyncio.Protocol):
         self._say(Refusal(reason.value, self._house.address))
         self.hang_up()
 
+    def fail(self, reason: Reason, detail: str) -> None:
+        """Count that TLS did not come about, and forget it."""
+        self.handshake = None
+        self.refuse(reason, detail)
+        self.forget()
+
     def _say(self, message: ToDialler) -> None:
         if self._transport is None or self._transport.is_closing():
             return

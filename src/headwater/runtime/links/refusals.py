@@ -18,6 +18,8 @@ class Reason(StrEnum):
     TOO_MANY = "too many connections"
     TOO_MANY_OF_ADDRESS = "too many connections from this address"
     TOO_MANY_STRANGERS = "too many that have not said who they are"
+    TOO_FAST = "too many connections in a second"
+    HUNG_UP = "it hung up before it said who it is"
     NO_TLS = "it does not speak TLS 1.3"
     NO_CERTIFICATE = "it has no certificate"
     FOREIGN_CERTIFICATE = "its certificate is of another authority"
