@@ -242,6 +242,8 @@ class Incoming(asyncio.Protocol):
         """A node has one connection to us: one that dials again has lost the one before, even if we have not."""
         for other in list(self._house.guests):
             if other is not self and other.is_node and other.identity is not None and other.identity.id == identity.id:
+                if other.host != self.host:
+                    self._house.refusals.note(Reason.REPLACED, f"{identity} at {other.host}", f"now at {self.host}")
                 other.hang_up()
 
     def _message(self, message: Any) -> None:
@@ -253,7 +255,7 @@ class Incoming(asyncio.Protocol):
         try:
             self._house.on_message(self.identity.id, message)
         except Exception:  # our mistake: it must not end a connection, nor be lost
-            log.exception("a %s from %s was not taken", type(message).__name__, sender)
+            log.exception("a %s from %s was not taken", type(message).__name__, self.identity)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
