@@ -12,6 +12,7 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register, term_after
@@ -327,10 +328,10 @@ class Desk:
         if not waiting:
             self._run(entry, deployment)
             return
-        if not self._is_agreed(entry, deployment):
+        if not is_agreed(ground, entry, deployment):
             return
         if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
-            replaceable = [placed.host for placed in waiting if not _is_kept(entry, placed)]
+            replaceable = [placed.host for placed in waiting if not is_kept(entry, placed)]
             if replaceable:
                 self._place_anew(entry, deployment, replaceable)
                 return
@@ -393,7 +394,7 @@ class Desk:
         if not deployment.owner_knows:
             ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
         quiet = Instant(ground.now - ground.config.host_silence_max)
-        lost = [placed for placed in entry.placed if self._is_lost(entry, placed)]
+        lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
         if lost:
             deployment.started -= {placed.instance for placed in lost}
             self._place_anew(entry, deployment, [placed.host for placed in lost])
@@ -409,19 +410,12 @@ class Desk:
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
                 deployment.sources_read.discard(number)
-            elif entry.spec.flow and number not in deployment.sources_read and self._may_read(entry, deployment):
+            elif entry.spec.flow and number not in deployment.sources_read and may_read(ground, entry, deployment):
                 self._ask_to_start(entry, -1 - number, peer, SOURCE, peer)
         unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
         for host in sorted(unheard):
             ground.send(host, m.StewardChanged(ground.own, app, entry.term))
         ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
-
-    def _is_lost(self, entry: m.Entry, placed: m.Placed) -> bool:
-        """Whether a host has been silent for longer than what it runs can wait."""
-        config = self._ground.config
-        patience = config.keeper_silence_max if _is_kept(entry, placed) else config.host_silence_max
-        heard = self.deployments[entry.spec.name].heard.setdefault(placed.host.id, self._ground.now)
-        return heard < self._ground.now - patience
 
     def home_wanted(self, message: HomeWanted) -> None:
         """Tell where an instance is that rows look for; if it is nowhere yet, place it."""
@@ -437,24 +431,6 @@ class Desk:
         elif message.instance not in deployment.wanted and entry.phase == AppPhase.RUNNING:
             deployment.wanted.add(message.instance)
             self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
-
-    def _is_agreed(self, entry: m.Entry, deployment: Deployment) -> bool:
-        """Whether the app's owner has agreed to where it is placed; it is asked if not, but not for ever."""
-        if deployment.agreed == entry.placed or not any(chain.keeps for chain in entry.spec.chains):
-            return True
-        ground = self._ground
-        if deployment.proposed_since is None:
-            deployment.proposed_since = ground.now
-        ground.send(entry.owner, m.PlacementTold(ground.own, entry.spec.name, deployment.agreed, entry.placed))
-        return ground.now - deployment.proposed_since > ground.config.owner_silence_max
-
-    def _may_read(self, entry: m.Entry, deployment: Deployment) -> bool:
-        """Whether rows may come in: the owner knows where they are going to lie, or has been silent for too long."""
-        if deployment.runs_since is None:
-            deployment.runs_since = self._ground.now
-        patience = self._ground.config.owner_silence_max
-        knows = deployment.owner_knows or self._ground.now - deployment.runs_since > patience
-        return self._is_agreed(entry, deployment) and knows
 
     def placement_heard(self, message: m.PlacementHeard) -> None:
         """Go on with what the owner has agreed to, or with how the app was placed before."""
@@ -583,8 +559,3 @@ class Desk:
             self._register.drop(entry.spec.name)
         else:
             ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
-
-
-def _is_kept(entry: m.Entry, placed: m.Placed) -> bool:
-    """Whether an instance has something on its host by now that is nowhere else."""
-    return entry.has_run and entry.spec.chains[placed.instance].keeps
