@@ -154,7 +154,7 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         self._all_in_care_of(message.sender, message.app, message.term)
-        started = known is not None or self.load + message.chain.operators <= ground.config.capacity
+        started = known is not None or self._has_room_for(message)
         if known is not None:
             self._in_care_of(message.sender, message.app, message.instance, message.term)
         elif started:
@@ -180,6 +180,17 @@ class Hosting:
             known.is_read = True
             ground.emit(_start(message))
         ground.send(message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=True))
+
+    def _has_room_for(self, message: m.StartAsked) -> bool:
+        """Whether an instance fits; beyond what is easy, only if its steward knew how much runs here.
+
+        Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
+        while others have nothing to do.
+        """
+        load = self.load + message.chain.operators
+        of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
+        is_surprised = message.load is not None and of_others > message.load
+        return load <= (self._ground.config.busy if is_surprised else self._ground.config.capacity)
 
     def stop_asked(self, message: m.StopAsked) -> None:
         """Stop an instance, or be a source no more, at the word of whoever has the highest term."""
