@@ -12,7 +12,6 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register, term_after
