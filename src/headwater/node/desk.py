@@ -15,11 +15,10 @@ from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register, term_after
+from headwater.node.steps import Steps
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
-MOVED_MAX: Final = 1_000
-RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
 HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
 
 
@@ -28,12 +27,10 @@ class Desk:
 
     def __init__(self, ground: Ground, register: Register, policy: PlacementPolicy) -> None:
         """Be none."""
-        self._ground, self._register, self._policy = ground, register, policy
+        self._ground, self._register = ground, register
         self.is_open = False
-        self.deployments: dict[str, Deployment] = {}
-        self._rooms_asked: dict[int, str] = {}
+        self.steps = Steps(ground, register, policy)
         self._handing_to: Peer | None = None
-        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
     @property
     def apps(self) -> int | None:
@@ -44,7 +41,9 @@ class Desk:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
-        assert set(self.deployments) == set(self._register.entries), "an app without a deployment, or the other way"
+        assert set(self.steps.deployments) == set(self._register.entries), (
+            "an app without a deployment, or the other way"
+        )
         assert self.is_open or not self._register.entries, "apps in the care of nobody"
 
     # --- being a steward ----------------------------------------------------------------------------------------------
@@ -83,10 +82,17 @@ class Desk:
             some = tuple(self._register.entries.values())
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
         self._register.compare()
+        for entry in self._register.entries.values():
+            self._claim(entry)
         if self._handing_to is not None and not self._register.entries:
             self._close()
         else:
             self._announce()
+
+    def _claim(self, entry: m.Entry) -> None:
+        ground, spec = self._ground, entry.spec
+        has_ended = entry.phase in ENDS
+        ground.send(ground.own, m.AppClaimed(ground.own, spec.name, spec.key, entry.term, ground.own, has_ended))
 
     def _close(self) -> None:
         self.is_open = False
@@ -100,53 +106,76 @@ class Desk:
         """Take an app into the register, if there is room."""
         app, ground = message.spec.name, self._ground
         known = self._register.entries.get(app)
-        if known is None and app in self._moved:
-            self._point_on(app, message.sender)
+        if known is None and (moved := self._register.whose(app, message.term)):
+            ground.send(message.sender, m.StewardMoved(ground.own, app, *moved))
             return
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
-            self._take(self._new_entry(message.spec, AppPhase.PLACING, message.sender))
-            self._go_on(app)
-        taken = app in self._register.entries
-        ground.send(message.sender, m.RegisterTold(ground.own, message.number, app, taken=taken))
+            self._take(self._new_entry(message.spec, message.term, AppPhase.PLACING, message.sender))
+            self.steps.go_on(app)
+        entry = self._register.entries.get(app)
+        term = 0 if entry is None else entry.term
+        told = m.RegisterTold(ground.own, message.number, app, taken=entry is not None, term=term)
+        ground.send(message.sender, told)
 
-    def _new_entry(self, spec: m.AppSpec, phase: AppPhase, owner: Peer) -> m.Entry:
-        return m.Entry(spec, term_after(0, self._ground.rng), 1, phase, (), owner)
+    def _new_entry(self, spec: m.AppSpec, term: int, phase: AppPhase, owner: Peer) -> m.Entry:
+        return m.Entry(spec, term_after(term, self._ground.rng), 1, phase, (), owner)
 
     def _take(self, entry: m.Entry) -> None:
-        self._moved.pop(entry.spec.name, None)
-        self.deployments[entry.spec.name] = Deployment()
+        self.steps.deployments[entry.spec.name] = Deployment()
         self._register.put(entry)
 
     def inherit(self, entries: list[m.Entry]) -> None:
         """Go on with the apps of a steward that is lost, or that hands them over."""
         for entry in entries:
-            known = self._register.entries.get(entry.spec.name)
-            if (known is not None and not entry.is_newer_than(known)) or self._has_moved_since(entry):
-                continue
-            self.open()
-            ends = known is not None and known.phase in ENDS
-            taken = msgspec.structs.replace(
-                entry,
-                term=term_after(entry.term, self._ground.rng),
-                version=entry.version + 1,
-                phase=AppPhase.ENDING if ends else entry.phase,
-            )
-            self._take(taken)
-            self._tell_changed(taken)
-            self._go_on(entry.spec.name)
+            app = entry.spec.name
+            known = self._register.entries.get(app)
+            if known is None and (moved := self._register.whose(app, entry.term)):
+                self._register.pass_to(moved[1], entry, moved[0])
+            elif known is None or entry.is_newer_than(known):
+                self._take_over(entry, ends=known is not None and known.phase in ENDS)
+            elif entry.phase in ENDS:
+                self._end(known)
 
-    def _has_moved_since(self, entry: m.Entry) -> bool:
-        """Whether we have known the app under a higher term, and let go of it."""
-        moved = self._moved.get(entry.spec.name)
-        return moved is not None and moved[0] > entry.term
+    def _take_over(self, entry: m.Entry, *, ends: bool) -> None:
+        self.open()
+        taken = msgspec.structs.replace(
+            entry,
+            term=term_after(entry.term, self._ground.rng),
+            version=entry.version + 1,
+            phase=AppPhase.ENDING if ends else entry.phase,
+        )
+        self._take(taken)
+        self._tell_changed(taken)
+        self.steps.go_on(entry.spec.name)
 
     def given_back(self, message: m.ReplicaSent) -> None:
         """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
-        self.inherit([entry for entry in message.entries if entry.spec.name not in self._register.entries])
-        is_keeper, known = self._register.is_keeper(message.sender), self._register.entries
-        names = [entry.spec.name for entry in message.entries]
-        self._register.drop_at(message.sender, [app for app in names if not is_keeper or app not in known])
+        register = self._register
+        lacking = [one for one in message.entries if one.phase in ENDS or one.spec.name not in register.entries]
+        self.inherit([entry for entry in lacking if not register.has_dropped(entry)])
+        for entry in message.entries:
+            app = entry.spec.name
+            if moved := register.whose(app, entry.term):
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
+            elif register.has_dropped(entry) or register.may_forget(message.sender, app):
+                register.drop_at(message.sender, [app])
+
+    def without_settled(self, message: m.ReplicaSent) -> m.ReplicaSent:
+        """Tell a keeper of a lost steward's apps whose they are by now, and return those of which we do not know it."""
+        open_ = []
+        for entry in message.entries:
+            app, ours = entry.spec.name, self._register.entries.get(entry.spec.name)
+            if ours is not None and ours.term > entry.term:
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, ours.term, self._ground.own))
+            elif moved := self._register.whose(app, entry.term):
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
+            else:
+                open_.append(entry)
+                continue
+            if entry.phase in ENDS:
+                self.inherit([entry])
+        return m.ReplicaSent(message.sender, message.steward, tuple(open_))
 
     def _tell_changed(self, entry: m.Entry) -> None:
         app = entry.spec.name
@@ -156,10 +185,10 @@ class Desk:
         for peer in hosts.values():
             self._ground.send(peer, changed)
         # Hosts are asked again and again to say that they are there, before what they run is placed anew.
-        deployment, config = self.deployments[app], self._ground.config
+        deployment, config = self.steps.deployments[app], self._ground.config
         since = Instant(self._ground.now - config.host_silence_max + HEIR_PATIENCE * config.retry)
         deployment.heard, deployment.unheard = dict.fromkeys(hosts, since), set(hosts)
-        self.deployments[app].instances_heard.clear()
+        self.steps.deployments[app].instances_heard.clear()
 
     def handed_over(self, message: m.HandedOver) -> None:
         """Take over apps of another steward, and say so."""
@@ -174,202 +203,42 @@ class Desk:
         """Let go of what another steward has taken over."""
         for app, term in message.apps:
             if self._is_behind(app, term):
-                self._moved_to(app, term, message.sender)
+                self._hand_on(app, term, message.sender)
 
     def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
         """Let go of apps of which somebody else is the steward, under a higher term."""
         for app, term in apps:
-            if self._is_behind(app, term) and by.id != self._ground.own.id:
+            if self._is_behind(app, term):
                 entry = self._register.entries[app]
-                if entry.phase in ENDS:
+                if by.id == self._ground.own.id:
+                    self._rise_above(entry, term)
+                elif entry.phase in ENDS:
                     self._end_there(entry, by)
                 else:
-                    self._moved_to(app, term, by)
-
-    def _moved_to(self, app: str, term: int, by: Peer) -> None:
-        self._let_go([app])
-        self._moved.pop(app, None)
-        self._moved[app] = (term, by)
-        if len(self._moved) > MOVED_MAX:
-            del self._moved[next(iter(self._moved))]
+                    self._hand_on(app, term, by)
 
     def _end_there(self, entry: m.Entry, by: Peer) -> None:
         """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
-        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec))
+        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec, entry.term))
         if entry.phase == AppPhase.ENDED:
-            self.deployments[entry.spec.name].stopped.clear()
-            self._change(entry, phase=AppPhase.ENDING)
+            self.steps.deployments[entry.spec.name].stopped.clear()
+            self.steps.change(entry, phase=AppPhase.ENDING)
             self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
+
+    def _rise_above(self, entry: m.Entry, term: int) -> None:
+        """Go on under a term that counts: hosts know one that we, or somebody who is lost, had and have forgotten."""
+        risen = self.steps.change(entry, term=term_after(term, self._ground.rng))
+        self._tell_changed(risen)
 
     def _is_behind(self, app: str, term: int) -> bool:
         entry = self._register.entries.get(app)
         return entry is not None and entry.term < term
 
-    def _let_go(self, apps: list[str]) -> None:
-        self._register.drop(apps)
-        for app in apps:
-            del self.deployments[app]
-            self._ground.timers.cancel(("deploy", app))
+    def _hand_on(self, app: str, term: int, steward: Peer) -> None:
+        self.steps.forget(app)
+        self._register.hand_on(app, term, steward)
 
-    # --- step by step -------------------------------------------------------------------------------------------------
-
-    def _entry(self, app: str) -> m.Entry | None:
-        return self._register.entries.get(app)
-
-    def _change(self, entry: m.Entry, **changes: object) -> m.Entry:
-        changed: m.Entry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
-        if changed.phase != entry.phase:
-            self.deployments[entry.spec.name].begin_phase()
-        self._register.put(changed)
-        return changed
-
-    def go_on(self, app: str) -> None:
-        """Ask again for what has not been answered."""
-        if app in self.deployments:
-            self._go_on(app)
-
-    def _go_on(self, app: str) -> None:
-        entry, deployment = self._register.entries[app], self.deployments[app]
-        deployment.tries += 1
-        self._ground.come_back(("deploy", app), self._ground.config.retry)
-        match entry.phase:
-            case AppPhase.PLACING:
-                self._place(entry, deployment)
-            case AppPhase.STARTING:
-                self._start(entry, deployment)
-            case AppPhase.RUNNING:
-                self._watch(entry, deployment)
-            case AppPhase.ENDING:
-                self._stop(entry, deployment)
-            case AppPhase.ENDED:
-                self._bury(entry, deployment)
-
-    def _place(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, spec = self._ground, entry.spec
-        lacking = [number for number in range(len(spec.sources)) if number not in deployment.ways]
-        for number in lacking:
-            asked = m.PathAsked(ground.own, spec.name, spec.key, entry.term, number)
-            ground.send(spec.sources[number], asked)
-        if lacking and (deployment.tries <= ground.config.tries_max or not deployment.ways):
-            return  # a source that does not answer is passed over in the end, as long as there is another
-        unknown = [peer for peer in deployment.nodes_on_ways() if peer.id not in deployment.rooms]
-        if unknown and deployment.tries <= 2 * ground.config.tries_max:
-            number = ground.rng.getrandbits(62)
-            self._rooms_asked[number] = spec.name
-            for peer in unknown:
-                ground.send(peer, m.RoomAsked(ground.own, number))
-            return
-        self._find_spots(entry, deployment)
-
-    def _find_spots(self, entry: m.Entry, deployment: Deployment) -> None:
-        spots = deployment.place(entry, self._policy)
-        if spots is None:  # the ways were told while the ring was changing: ask for them again
-            deployment.ways.clear()
-            return
-        changed = self._change(entry, placed=(*entry.placed, *spots), phase=AppPhase.STARTING)
-        self._start(changed, deployment)
-
-    def path_told(self, message: m.PathTold) -> None:
-        """Take note of a source's way to the root; with the last one go on."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or message.source >= len(entry.spec.sources):
-            return
-        deployment.ways[message.source] = message.path
-        if entry.phase == AppPhase.PLACING and len(deployment.ways) == len(entry.spec.sources):
-            self._go_on(message.app)
-
-    def room_told(self, message: m.RoomTold) -> None:
-        """Take note of the room on a way; with the last one go on."""
-        app = self._rooms_asked.get(message.number)
-        entry, deployment = self._entry(app or ""), self.deployments.get(app or "")
-        if app is None or entry is None or deployment is None or entry.phase != AppPhase.PLACING:
-            return
-        deployment.rooms[message.sender.id] = message
-        if all(peer.id in deployment.rooms for peer in deployment.nodes_on_ways()):
-            self._rooms_asked.pop(message.number, None)
-            self._find_spots(entry, deployment)
-
-    def _start(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, spec = self._ground, entry.spec
-        waiting = [placed for placed in entry.placed if placed.instance not in deployment.started]
-        if not waiting:
-            self._run(entry, deployment)
-            return
-        if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
-            self._place_anew(entry, deployment, [placed.host for placed in waiting])
-            return
-        for placed in waiting:
-            chain = spec.chains[placed.instance]
-            asked = m.StartAsked(ground.own, spec.name, entry.term, placed.instance, chain, placed.anchor, spec.flow)
-            ground.send(placed.host, asked)
-
-    def start_told(self, message: m.StartTold) -> None:
-        """Take note that an instance runs, or that a host has no room for it."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or entry.term != message.term:
-            return
-        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
-        if host is None or host.id != message.sender.id:
-            return  # it was placed elsewhere meanwhile; the host hears so when it next tells of it
-        if not message.started:
-            self._place_anew(entry, deployment, [host])
-            return
-        deployment.started.add(message.instance)
-        deployment.heard[host.id] = deployment.instances_heard[message.instance] = self._ground.now
-        if entry.phase == AppPhase.STARTING and all(one.instance in deployment.started for one in entry.placed):
-            self._run(entry, deployment)
-
-    def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
-        """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
-        gone = {host.id for host in hosts}
-        deployment.refused |= gone
-        if len(deployment.refused) > 64:
-            deployment.refused = gone
-        kept = tuple(
-            placed for placed in entry.placed if placed.host.id not in gone or placed.instance in deployment.started
-        )
-        deployment.ways.clear()
-        deployment.rooms.clear()
-        self._change(entry, placed=kept, phase=AppPhase.PLACING)
-        self._go_on(entry.spec.name)
-
-    def _run(self, entry: m.Entry, deployment: Deployment) -> None:
-        if deployment.missing(entry):
-            self._change(entry, phase=AppPhase.PLACING)
-            return
-        changed = self._change(entry, phase=AppPhase.RUNNING)
-        deployment.refused.clear()
-        self._watch(changed, deployment)
-
-    def _watch(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, app = self._ground, entry.spec.name
-        if not deployment.owner_knows:
-            ground.send(entry.owner, m.AppRunning(ground.own, app))
-        quiet = Instant(ground.now - ground.config.host_silence_max)
-        lost = [placed for placed in entry.placed if deployment.heard.setdefault(placed.host.id, ground.now) < quiet]
-        if lost:
-            deployment.started -= {placed.instance for placed in lost}
-            self._place_anew(entry, deployment, [placed.host for placed in lost])
-            return
-        heard = deployment.instances_heard
-        gone = {one.instance for one in entry.placed if heard.setdefault(one.instance, ground.now) < quiet}
-        if gone:  # the host is there, but was restarted, and knows nothing of them
-            deployment.started -= gone
-            self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
-            return
-        for number, peer in enumerate(entry.spec.sources):
-            if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
-                ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
-        unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
-        for host in sorted(unheard):
-            ground.send(host, m.StewardChanged(ground.own, app, entry.term))
-        ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
-
-    def owner_heard(self, message: m.AppRunningHeard) -> None:
-        """Tell the owner no more that its app runs."""
-        deployment = self.deployments.get(message.app)
-        if deployment is not None:
-            deployment.owner_knows = True
+    # --- hosts --------------------------------------------------------------------------------------------------------
 
     def host_beat(self, message: m.HostBeat) -> None:
         """Take note of what runs on a host, and tell it what is ours and what should not run there."""
@@ -377,14 +246,15 @@ class Desk:
         unknown: list[tuple[str, int]] = []
         strange: list[tuple[str, int]] = []
         for app, instance, term in message.hosted:
-            entry = self._entry(app)
+            entry = self._register.entries.get(app)
             if entry is None:
                 self._point_on(app, message.sender)
                 strange.append((app, instance))
                 continue
-            if term > entry.term:
-                continue  # it has heard from another steward, who will tell us
-            deployment = self.deployments[app]
+            if term > entry.term:  # whoever had it under that term does not answer its hosts, and they turn to us
+                self._rise_above(entry, term)
+                entry = self._register.entries[app]
+            deployment = self.steps.deployments[app]
             deployment.heard[message.sender.id] = self._ground.now
             deployment.unheard.discard(message.sender.id)
             if instance < 0:
@@ -400,8 +270,7 @@ class Desk:
 
     def _point_on(self, app: str, host: Peer) -> None:
         """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
-        moved = self._moved.get(app)
-        if moved is not None:
+        if moved := self._register.whose(app, 0):
             self._ground.send(host, m.StewardMoved(self._ground.own, app, *moved))
 
     def _belongs(self, entry: m.Entry, instance: int, host: Peer) -> bool:
@@ -417,49 +286,25 @@ class Desk:
     def end_asked(self, message: m.EndAsked) -> None:
         """End an app: stop all of it, then remember for a while that it has ended."""
         app = message.spec.name
-        entry = self._entry(app)
-        if entry is None and app in self._moved:
-            self._point_on(app, message.sender)
+        entry = self._register.entries.get(app)
+        if entry is None and (moved := self._register.whose(app, message.term)):
+            self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
         elif entry is None:  # we may have forgotten it, and others not
             self.open()
-            self._take(self._new_entry(message.spec, AppPhase.ENDING, message.sender))
-            self._go_on(app)
+            self._take(self._new_entry(message.spec, message.term, AppPhase.ENDING, message.sender))
+            self.steps.go_on(app)
         elif entry.phase == AppPhase.ENDED:
             self._ground.send(message.sender, m.EndTold(self._ground.own, app))
-        elif entry.phase != AppPhase.ENDING:
-            self._change(entry, phase=AppPhase.ENDING)
-            self._go_on(app)
-
-    def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, spec = self._ground, entry.spec
-        places = [(placed.host, placed.instance) for placed in entry.placed]
-        places += [(peer, -1 - number) for number, peer in enumerate(spec.sources)]
-        waiting = [(peer, one) for peer, one in places if (peer.id, one) not in deployment.stopped]
-        if not waiting or deployment.tries > ground.config.tries_max:
-            # Who did not answer hears that it is not wanted, whenever it is back and tells us of it.
-            deployment.ended_at = ground.now
-            self._change(entry, phase=AppPhase.ENDED, placed=())
-            ground.send(entry.owner, m.EndTold(ground.own, spec.name))
-            ground.come_back(("deploy", spec.name), ground.config.ended_kept)
-            return
-        for peer, instance in waiting:
-            ground.send(peer, m.StopAsked(ground.own, spec.name, entry.term, instance, spec.key))
-
-    def stop_told(self, message: m.StopTold) -> None:
-        """Take note that something is stopped; with the last of it the app has ended."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or entry.phase != AppPhase.ENDING:
-            return
-        deployment.stopped.add((message.sender.id, message.instance))
-        if len(deployment.stopped) >= len(entry.placed) + len(entry.spec.sources):
-            self._stop(entry, deployment)
-
-    def _bury(self, entry: m.Entry, deployment: Deployment) -> None:
-        """Forget an app that has ended long ago."""
-        ground = self._ground
-        if deployment.ended_at is None:
-            deployment.ended_at = ground.now
-        if ground.now - deployment.ended_at >= ground.config.ended_kept:
-            self._let_go([entry.spec.name])
         else:
-            ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
+            self._end(entry)
+
+    def end_known(self, message: m.EndKnown) -> None:
+        """End an app that was ended through another steward."""
+        entry = self._register.entries.get(message.app)
+        if entry is not None:
+            self._end(entry)
+
+    def _end(self, entry: m.Entry) -> None:
+        if entry.phase not in ENDS:
+            self.steps.change(entry, phase=AppPhase.ENDING)
+            self.steps.go_on(entry.spec.name)

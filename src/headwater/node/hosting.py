@@ -26,7 +26,7 @@ class Hosted:
     term: int
     steward: Peer
     anchor: Peer
-    heard: Instant  # when a steward last said that it knows of it
+    heard: Instant  # when a steward last answered us
     strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
@@ -37,7 +37,7 @@ class Sourced:
     key: NodeId
     term: int
     steward: Peer
-    heard: Instant  # when a steward last said that it knows of it
+    heard: Instant  # when a steward last answered us
     strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
@@ -146,7 +146,7 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         self._all_in_care_of(message.sender, message.app, message.term)
-        started = known is not None or self.load + message.chain.operators <= ground.config.capacity
+        started = known is not None or self._has_room_for(message)
         if known is not None:
             self._in_care_of(message.sender, message.app, message.instance, message.term)
         elif started:
@@ -156,6 +156,17 @@ class Hosting:
         ground.send(
             message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=started)
         )
+
+    def _has_room_for(self, message: m.StartAsked) -> bool:
+        """Whether an instance fits; beyond what is easy, only if its steward knew how much runs here.
+
+        Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
+        while others have nothing to do.
+        """
+        load = self.load + message.chain.operators
+        of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
+        is_surprised = message.load is not None and of_others > message.load
+        return load <= (self._ground.config.busy if is_surprised else self._ground.config.capacity)
 
     def stop_asked(self, message: m.StopAsked) -> None:
         """Stop an instance, or be a source no more, at the word of whoever has the highest term."""
@@ -205,7 +216,7 @@ class Hosting:
     def _whom_to_tell(self, kept: Hosted | Sourced) -> Peer:
         """Return its steward; of one that has been silent for long, whoever is at its place now and may be the heir."""
         ground = self._ground
-        if ground.now - kept.heard <= ground.config.steward_silence_max or kept.strange_since is not None:
+        if ground.now - kept.heard <= ground.config.steward_silence_max:
             return kept.steward
         return ground.ring.next_hop(kept.steward.id) or ground.own
 
@@ -217,7 +228,7 @@ class Hosting:
         kept, ground = self._find(app, instance), self._ground
         if kept is None:
             return
-        kept.steward = teller
+        kept.steward, kept.heard = teller, ground.now
         if kept.strange_since is None:
             kept.strange_since = ground.now
         elif ground.now - kept.strange_since > ground.config.strange_max:

@@ -93,24 +93,27 @@ class Appointed(Message, frozen=True, tag="sp"):
 
 
 class RegisterAsked(Message, frozen=True, tag="rg"):
-    """Take care of this app."""
+    """Take care of this app. It was in a register under this term before, and is not there any more (0: never)."""
 
     number: int
     spec: AppSpec
+    term: int = 0
 
 
 class RegisterTold(Message, frozen=True, tag="rd"):
-    """It is in my register; or, not taken, I have no room or am no steward."""
+    """It is in my register, under this term; or, not taken, I have no room or am no steward."""
 
     number: int
     app: str
     taken: bool
+    term: int = 0
 
 
 class AppRunning(Message, frozen=True, tag="ar"):
-    """Your app runs: all its instances have started."""
+    """Your app runs, under this term: all its instances have started."""
 
     app: str
+    term: int
 
 
 class AppRunningHeard(Message, frozen=True, tag="ah"):
@@ -120,9 +123,16 @@ class AppRunningHeard(Message, frozen=True, tag="ah"):
 
 
 class EndAsked(Message, frozen=True, tag="ea"):
-    """End this app; whoever has never heard of it can end it nevertheless, by its spec."""
+    """End this app; whoever has never heard of it can end it nevertheless, by its spec, above this term."""
 
     spec: AppSpec
+    term: int = 0
+
+
+class EndKnown(Message, frozen=True, tag="ek"):
+    """This app, whose steward you are, was ended through another: end it."""
+
+    app: str
 
 
 class EndTold(Message, frozen=True, tag="et"):
@@ -168,6 +178,16 @@ class HandedOverTaken(Message, frozen=True, tag="hk"):
     """They are mine now."""
 
     apps: tuple[tuple[str, int], ...]  # and the terms under which I keep them
+
+
+class AppClaimed(Message, frozen=True, tag="ac"):
+    """On its way to whoever owns the app's key: this steward has the app in its register, under this term."""
+
+    app: str
+    key: NodeId
+    term: int
+    steward: Peer
+    has_ended: bool
 
 
 # --- placing ----------------------------------------------------------------------------------------------------------
@@ -221,10 +241,11 @@ class StartAsked(Message, frozen=True, tag="ia"):
     chain: ChainSpec
     anchor: Peer
     flow: bytes = b""
+    load: int | None = None  # operators of others that I think run there; None: I have not asked
 
 
 class StartTold(Message, frozen=True, tag="it"):
-    """It runs; or, refused, there is no room."""
+    """It runs; or, refused, there is no room, or more runs here than you think, and others may have less to do."""
 
     app: str
     term: int
@@ -288,12 +309,14 @@ ControlMessage = (
     | AppRunningHeard
     | EndAsked
     | EndTold
+    | EndKnown
     | ReplicaSent
     | ReplicaKept
     | ReplicaWanted
     | ReplicaDropped
     | HandedOver
     | HandedOverTaken
+    | AppClaimed
     | PathAsked
     | PathTold
     | RoomAsked

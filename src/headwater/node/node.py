@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.claims import Claims
 from headwater.node.desk import ANNOUNCE, Desk
 from headwater.node.events import (
     AppEndWanted,
@@ -52,6 +53,7 @@ class Node:
         self.register = Register(self._ground)
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
+        self._claims = Claims(self._ground)
         self._waiting: list[m.AppSpec] = []  # until we are in the ring
 
     # --- the four handles ---------------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class Node:
             case "app":
                 self.seeking.again(what)
             case "deploy":
-                self.desk.go_on(what)
+                self.desk.steps.go_on(what)
             case _ if (name, what) == BEAT:
                 self.hosting.beat()
                 self.register.give_back_to_silent()
@@ -229,6 +231,8 @@ class Node:
             self.desk.given_back(message)
             return
         self.desk.overtaken([(entry.spec.name, entry.term) for entry in message.entries], message.steward)
+        if message.sender.id != message.steward.id:
+            message = self.desk.without_settled(message)
         self.register.keep(message)
         self._look_for_inheritance()
 
@@ -236,11 +240,13 @@ class Node:
         self.hosting.steward_changed(message)
         self.seeking.steward_changed(message)
         self.desk.overtaken([(message.app, message.term)], message.sender)
+        self.register.moved(message.app, message.term, message.sender)
 
     def _steward_moved(self, message: m.StewardMoved) -> None:
         self.hosting.steward_moved(message)
         self.seeking.steward_moved(message)
         self.desk.overtaken([(message.app, message.term)], message.steward)
+        self.register.moved(message.app, message.term, message.steward)
 
 
 _HEARD: Final[dict[type[Any], Any]] = {
@@ -252,9 +258,11 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.RegisterAsked: lambda node, message: node.desk.register_asked(message),
     m.RegisterTold: lambda node, message: node.seeking.registered(message),
     m.AppRunning: lambda node, message: node.seeking.runs(message),
-    m.AppRunningHeard: lambda node, message: node.desk.owner_heard(message),
+    m.AppRunningHeard: lambda node, message: node.desk.steps.owner_heard(message),
     m.EndAsked: lambda node, message: node.desk.end_asked(message),
     m.EndTold: lambda node, message: node.seeking.has_ended(message),
+    m.EndKnown: lambda node, message: node.desk.end_known(message),
+    m.AppClaimed: lambda node, message: node._claims.claimed(message),
     m.ReplicaSent: Node._replica_sent,
     m.ReplicaKept: lambda node, message: node.register.kept(message),
     m.ReplicaWanted: lambda node, message: node.register.give_back(message),
@@ -262,14 +270,14 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.HandedOver: lambda node, message: node.desk.handed_over(message),
     m.HandedOverTaken: lambda node, message: node.desk.hand_over_taken(message),
     m.PathAsked: lambda node, message: node.hosting.path_asked(message),
-    m.PathTold: lambda node, message: node.desk.path_told(message),
+    m.PathTold: lambda node, message: node.desk.steps.path_told(message),
     m.RoomAsked: lambda node, message: node.hosting.room_asked(message),
-    m.RoomTold: lambda node, message: node.desk.room_told(message),
+    m.RoomTold: lambda node, message: node.desk.steps.room_told(message),
     m.LoadTold: lambda node, message: node.hosting.load_told(message),
     m.StartAsked: lambda node, message: node.hosting.start_asked(message),
-    m.StartTold: lambda node, message: node.desk.start_told(message),
+    m.StartTold: lambda node, message: node.desk.steps.start_told(message),
     m.StopAsked: lambda node, message: node.hosting.stop_asked(message),
-    m.StopTold: lambda node, message: node.desk.stop_told(message),
+    m.StopTold: lambda node, message: node.desk.steps.stop_told(message),
     m.HostBeat: lambda node, message: node.desk.host_beat(message),
     m.HostTold: lambda node, message: node.hosting.told(message),
     m.StewardChanged: Node._steward_changed,

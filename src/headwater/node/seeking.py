@@ -28,6 +28,8 @@ class Owned:
     spec: m.AppSpec
     number: int = 0  # of the question that is open
     steward: Peer | None = None
+    term: int = 0  # the highest that we heard of
+    was_offered: bool = False  # to some steward, who may have taken it even if we never heard so
     is_registered: bool = False
     unanswered: int = 0  # words to the steward
     is_running: bool = False
@@ -57,15 +59,15 @@ class Seeking:
             self._look(self.owned[spec.name])
 
     def end(self, app: str) -> None:
-        """Have an app ended by its steward; one that has none yet just ends."""
+        """Have an app ended by its steward; one that no steward can know of just ends."""
         owned = self.owned.get(app)
         if owned is None:
             return
         owned.is_ending = True
-        if owned.is_registered:
-            self._ask_end(owned)
-        elif owned.steward is None:
+        if not owned.was_offered:
             self._ended(app)
+        elif owned.is_registered or owned.steward is None:
+            self._ask_end(owned)
         # else it is being registered: with the answer it is ended, or if none comes, with the next try
 
     def again(self, app: str) -> None:
@@ -73,10 +75,8 @@ class Seeking:
         owned = self.owned.get(app)
         if owned is None:
             return
-        if owned.is_ending and (owned.is_registered or owned.steward is not None):
+        if owned.is_ending:
             self._ask_end(owned)
-        elif owned.is_ending:
-            self._ended(app)
         elif owned.is_registered:
             self._renew(owned)
         else:
@@ -97,7 +97,7 @@ class Seeking:
             owned.steward, owned.is_registered, owned.unanswered = None, False, 0
             self._look(owned)
             return
-        self._ground.send(owned.steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec))
+        self._ground.send(owned.steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.lease)
 
     def _look(self, owned: Owned) -> None:
@@ -127,8 +127,8 @@ class Seeking:
         return self._ground.rng.sample(peers, min(self._ground.config.search_fanout, len(peers)))
 
     def _register(self, owned: Owned, steward: Peer, hops: int) -> None:
-        owned.steward, owned.hops = steward, hops
-        self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec))
+        owned.steward, owned.hops, owned.was_offered = steward, hops, True
+        self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
     def _appoint(self, owned: Owned) -> None:
@@ -160,16 +160,18 @@ class Seeking:
             if not owned.is_registered:
                 self._by_number.pop(owned.number, None)
                 self._ground.emit(NoteStewardFound(message.app, message.sender, owned.hops))
-                self._in_care_of(owned, message.sender)
+                self._in_care_of(owned, message.sender, message.term)
             elif owned.steward is not None and owned.steward.id == message.sender.id:
                 owned.unanswered = 0
+                owned.term = max(owned.term, message.term)
         elif owned.steward is not None and owned.steward.id == message.sender.id:
             self.known[message.sender.id] = (message.sender, self._ground.config.steward_apps_max)
             owned.full.add(message.sender.id)
             owned.steward, owned.is_registered, owned.unanswered = None, False, 0
             self._look(owned)
 
-    def _in_care_of(self, owned: Owned, steward: Peer) -> None:
+    def _in_care_of(self, owned: Owned, steward: Peer, term: int) -> None:
+        owned.term = max(owned.term, term)
         owned.steward, owned.is_registered, owned.unanswered = steward, True, 0
         if owned.is_ending:
             self._ask_end(owned)
@@ -185,8 +187,9 @@ class Seeking:
         self._ground.send(message.sender, m.AppRunningHeard(self._ground.own, message.app))
         owned = self.owned.get(message.app)
         if owned is not None:
-            if owned.steward is None or owned.steward.id != message.sender.id:
-                self._in_care_of(owned, message.sender)
+            is_news = owned.steward is None or owned.steward.id != message.sender.id
+            if is_news and message.term >= owned.term:
+                self._in_care_of(owned, message.sender, message.term)
             if not owned.is_running:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
@@ -194,23 +197,22 @@ class Seeking:
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Turn to another steward from now on."""
         owned = self.owned.get(message.app)
-        if owned is not None:
-            self._in_care_of(owned, message.sender)
+        if owned is not None and message.term >= owned.term:
+            self._in_care_of(owned, message.sender, message.term)
 
     def steward_moved(self, message: m.StewardMoved) -> None:
         """Turn to the steward that an earlier one names."""
         owned = self.owned.get(message.app)
-        if owned is not None:
-            self._in_care_of(owned, message.steward)
+        if owned is not None and message.term >= owned.term:
+            self._in_care_of(owned, message.steward, message.term)
 
     def _ask_end(self, owned: Owned) -> None:
-        """Have the steward end an app; if it is silent for long, anybody near can."""
-        assert owned.steward is not None
+        """Have the steward end an app; if it is silent for long, or we have found none, we can ourselves."""
         owned.unanswered += 1
-        if owned.unanswered > self._ground.config.tries_max:
+        if owned.steward is None or owned.unanswered > self._ground.config.tries_max:
             owned.unanswered = 0
             owned.steward = self._ground.own
-        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec))
+        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
     def has_ended(self, message: m.EndTold) -> None:
