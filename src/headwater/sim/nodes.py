@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from random import Random
+from typing import Final, get_args
 
 import msgspec
 
@@ -24,11 +25,14 @@ from headwater.node.events import (
     NoteStewardFound,
     SendMessage,
 )
-from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Entry
+from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
 from headwater.node.node import Node
+from headwater.sim.disks import Disks
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among, ring_faults
 from headwater.sim.world import World
+
+_ABOUT_APPS: Final = frozenset(get_args(ControlMessage))
 
 
 class NodeWorld(World[Node]):
@@ -54,6 +58,7 @@ class NodeWorld(World[Node]):
         self.end_wanted: set[str] = set()
         self.steward_hops: list[int] = []
         self.active_at: dict[str, Instant] = {}
+        self.disks = Disks()
         self._on_wire = on_wire
 
     @property
@@ -105,7 +110,7 @@ class NodeWorld(World[Node]):
     def _do(self, address: str, effect: NodeEffect) -> None:
         match effect:
             case SendMessage(to, message):
-                self.transmit(address, to, self._as_sent(message))
+                self._send(address, to, self._as_sent(message))
             case NoteActive():
                 self.active_at[address] = self.timeline.now
             case NoteAppRuns(app):
@@ -114,6 +119,18 @@ class NodeWorld(World[Node]):
                 self.ended.add(app)
             case NoteStewardFound(_, _, hops):
                 self.steward_hops.append(hops)
+
+    def _send(self, address: str, to: str, message: AnyNodeMessage) -> None:
+        """Send what is said of the ring at once, and what is said of apps when it is safe on the disk."""
+        written = self.disks.written_at(address, self.timeline.now) if type(message) in _ABOUT_APPS else None
+        if written is None or written <= self.timeline.now:
+            self.transmit(address, to, message)
+        else:
+            self.timeline.at(written, self._send_written, self.machines[address], to, message)
+
+    def _send_written(self, machine: Node, to: str, message: AnyNodeMessage) -> None:
+        if self.machines.get(machine.own.address) is machine:
+            self.transmit(machine.own.address, to, message)
 
     def _as_sent(self, message: AnyNodeMessage) -> AnyNodeMessage:
         if not self._on_wire:
@@ -148,9 +165,7 @@ class NodeWorld(World[Node]):
         ]
         hosts = self._hosts(app)
         if app in self.end_wanted:
-            return [f"{app} should have ended, and {number} runs on {where}" for number, where in hosts.items()]
-        if self.submitted[app][0] not in self.nodes and app not in self.runs_since:
-            return []  # its owner was lost before anybody knew of it
+            return self._remains(app)
         if len(entries) != 1:
             return [f"{app} has {len(entries)} stewards"]
         steward, entry = entries[0]
@@ -165,6 +180,14 @@ class NodeWorld(World[Node]):
                 if name == app:
                     hosts.setdefault(number, []).append(address)
         return hosts
+
+    def _remains(self, app: str) -> list[str]:
+        """Return what is there of an app that should be gone."""
+        runs = [f"{app} should have ended, and {number} runs on {where}" for number, where in self._hosts(app).items()]
+        key = self.specs[app].key
+        trees = {address: node.trees.status().get(key) for address, node in self.nodes.items()}
+        member = [address for address, tree in trees.items() if tree is not None and tree.is_member]
+        return runs + [f"{app} should have ended, and {address} is in its tree" for address in member]
 
     def _misplaced(self, app: str, entry: Entry, hosts: dict[int, list[str]]) -> list[str]:
         placed = {one.instance: [one.host.address] for one in entry.placed}

@@ -3,19 +3,22 @@
 An app that was submitted is owed to its user, with these exceptions and no others:
 
 - its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
-- its owner was lost, and so was everybody else who knew of the app: the steward and all keepers of its register, as
-  many as there should be, within `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew.
-  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough, or
-  one if the app was taken as lately;
+- its owner was lost, and so was everybody else who knew of the app, the steward and the keepers of its register, within
+  `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew: as many as there should be
+  keepers, or two where links fail, since a side of a partition may be that small. Fewer are enough if the app was taken
+  as lately, or if nobody who lives was in the ring and in touch with the last of them for all that time. But nothing
+  is excused if a node that still lives knew of the app as lately, and forgot it;
 - all its sources are gone for good: its entry is kept, but there is no way along which to place it;
 - its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
   So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
-  and on another side of a partition the app went on.
+  and on another side of a partition the app went on; but not if a node that still lives knew of the end as lately.
 
 While its owner lives, an app is owed whoever else is lost.
 """
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 from random import Random
 from typing import Any, Final
 
@@ -32,6 +35,7 @@ SECONDS_TO_COPY: Final = 20
 CONTACTS: Final = 3  # that a node is given to join through
 OPERATORS_PER_NODE: Final = 3  # of all apps together, well below what nodes have room for
 NODES_MAX: Final = 64
+MESSAGES_MAX: Final = 1_000  # of a node in one second, on average: the most ever seen is 180, when large rings merge
 
 
 class Broken(Exception):
@@ -51,6 +55,7 @@ class TroubledWorld(NodeWorld):
         super().__init__(seed, zones=zones, config=NodeConfig(), check_each=True)
         self.witness: Witness = witness
         self.is_healed = False
+        self.happened: Counter[str] = Counter()
         self.delivered: dict[bytes, list[str]] = {}
         self._links_fail = links_fail
         self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
@@ -59,13 +64,19 @@ class TroubledWorld(NodeWorld):
         self._orphans: set[str] = set()  # apps whose owner was lost
         self._undecided: set[str] = set()  # apps whose end was wanted of an owner that was lost
         self._knower_losses: dict[str, list[Instant]] = {}
+        self._knew: dict[str, dict[Node, Instant]] = {}  # who was seen to know of an app, and when last
+        self._knew_end: dict[str, dict[Node, Instant]] = {}
+        self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
         self._excused: set[str] = set()
+        self._second, self._sent = 0, 0  # messages in the present second
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def note(self, what: str) -> None:
-        """Let the witness know of something that happens to the world."""
+    def note(self, what: str, counted: str | None = None) -> None:
+        """Let the witness know of something that happens to the world, and count it under a name."""
         self.witness.noted(self.timeline.now, what)
+        if counted is not None:
+            self.happened[counted] += 1
 
     def later(self, after_s: float, action: Any, *details: Any, **more: Any) -> None:
         """Plan the end of a fault; healing may come before it, and then it changes nothing."""
@@ -87,12 +98,12 @@ class TroubledWorld(NodeWorld):
     def join(self) -> None:
         """Let a new node join."""
         address = self.add(self.contacts())
-        self.note(f"{address} joins")
+        self.note(f"{address} joins", "joins")
 
     def lose(self, address: str, *, back_s: float | None) -> None:
         """Let a node crash, and come back after some seconds or never."""
         peer = self.nodes[address].own
-        self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}")
+        self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}", "crashes")
         self._account_for(address)
         self.crash(address)
         if back_s is not None:
@@ -101,14 +112,14 @@ class TroubledWorld(NodeWorld):
 
     def depart(self, address: str) -> None:
         """Let a node leave in good order."""
-        self.note(f"{address} leaves")
+        self.note(f"{address} leaves", "leaves")
         self._account_for(address)
         self.leave(address)
 
     def _come_back(self, address: str) -> None:
         peer = self._to_return.pop(address, None)
         if peer is not None:
-            self.note(f"{address} is back")
+            self.note(f"{address} is back", "returns")
             self.start(peer, NodeStarted(self.contacts()))
 
     def heal(self) -> None:
@@ -116,11 +127,21 @@ class TroubledWorld(NodeWorld):
         self.note("healed")
         self.is_healed = True
         self.network.heal()
+        self.disks.heal()
         for address in sorted(self._to_return):
             self._come_back(address)
         for address, node in sorted(self.nodes.items()):
             if not node.is_active:
                 self.tell(address, NodeStarted([one for one in self.contacts() if one != address]))
+
+    def transmit(self, sender: str, to: str, message: Any) -> None:
+        """Bring a message on its way; too many of them are a storm, which would never end."""
+        if self._second != self.timeline.now // SECOND:
+            self._second, self._sent = self.timeline.now // SECOND, 0
+        self._sent += 1
+        if self._sent > MESSAGES_MAX * len(self.nodes):
+            raise Broken(f"a storm of messages: {self._sent} within a second", sender, to)
+        super().transmit(sender, to, message)
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
@@ -133,15 +154,15 @@ class TroubledWorld(NodeWorld):
             app = f"app{len(self.specs)}"
             spec = self.random_app(app, operators=operators, sources=rng.randint(1, min(2, operators)))
             address = rng.choice(active)
-            self.note(f"{app} is submitted to {address}")
+            self.note(f"{app} is submitted to {address}", "apps submitted")
             self.submit(spec, address)
 
     def end_some_app(self, rng: Random) -> None:
         """Let a user end one of the apps, through the node it was submitted to."""
-        apps = [app for app in self.specs if app not in self.end_wanted and app not in self._orphans]
+        apps = [app for app in self.specs if app not in self.end_wanted | self._orphans | self._undecided]
         if apps:
             app = rng.choice(apps)
-            self.note(f"the end of {app} is wanted")
+            self.note(f"the end of {app} is wanted", "apps ended")
             self.end(app)
 
     def _do(self, address: str, effect: NodeEffect) -> None:
@@ -159,6 +180,7 @@ class TroubledWorld(NodeWorld):
     def _account_for(self, address: str) -> None:
         """Take note of what is lost with a node."""
         lost = self.nodes[address]
+        self._see_who_knows()
         for app, (owner, _) in self.submitted.items():
             if owner == address and app not in self._orphans:
                 self._orphans.add(app)
@@ -170,7 +192,8 @@ class TroubledWorld(NodeWorld):
         for app in sorted(_known_to(lost)):
             self._knower_lost(app, besides=lost)
         for app in sorted(_ends_known_to(lost) & self.end_wanted) if self._links_fail else ():
-            if not any(app in _ends_known_to(node) for node in self.nodes.values() if node is not lost):
+            others = [node for node in self.nodes.values() if node is not lost]
+            if not any(app in _ends_known_to(node) for node in others) and not self._of_late(self._knew_end, app, lost):
                 self.end_wanted.discard(app)
                 self._undecided.add(app)
 
@@ -180,16 +203,47 @@ class TroubledWorld(NodeWorld):
         losses.append(now)
         if not any(app in _known_to(node) for node in self.nodes.values() if node is not besides):
             of_late = sum(now - loss <= SECONDS_TO_COPY * SECOND for loss in losses)
-            keepers = min(2 * self.config.replicas_side, len(self.nodes) - 1)
-            if of_late >= self._losses_excusing(app, keepers):
+            if of_late >= self._losses_excusing(app, besides):
                 self._excused.add(app)
 
-    def _losses_excusing(self, app: str, keepers: int) -> int:
+    def _see_who_knows(self) -> None:
+        for pair in combinations(self.nodes, 2) if self._links_fail else ():
+            if not self.network.touch_is_free(*pair):
+                self._hindered[pair] = self.timeline.now
+        for node in self.nodes.values():
+            for app in _known_to(node):
+                self._knew.setdefault(app, {})[node] = self.timeline.now
+            for app in _ends_known_to(node):
+                self._knew_end.setdefault(app, {})[node] = self.timeline.now
+
+    def _of_late(self, knew: dict[str, dict[Node, Instant]], app: str, besides: Node) -> list[Node]:
+        """Return the nodes that live and knew something of an app until lately, or still do."""
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        living = set(self.nodes.values()) - {besides}
+        return [node for node, at in knew.get(app, {}).items() if node in living and at >= since]
+
+    def _losses_excusing(self, app: str, lost: Node) -> int:
         """Return how many losses of those who knew of an app, of late, explain that nobody does."""
-        if not self._links_fail:
-            return max(2, keepers)
-        taken = self._taken.get(app, Instant(0))
-        return 1 if self.timeline.now - taken <= SECONDS_TO_COPY * SECOND else 2
+        keepers = 2 * self.config.replicas_side
+        if self._of_late(self._knew, app, besides=lost):
+            return keepers + 1
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        if self._taken.get(app, Instant(0)) >= since or not self._in_touch(lost.own.address):
+            return 1
+        return 2 if self._links_fail else keepers
+
+    def _in_touch(self, address: str) -> list[str]:
+        """Return the nodes in the ring that a node has heard freely for as long as it takes to copy a register."""
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        never = Instant(0)
+        return [
+            other
+            for other, node in self.nodes.items()
+            if node.is_active
+            and other != address
+            and self.active_at[other] <= since
+            and max(self._hindered.get((address, other), never), self._hindered.get((other, address), never)) < since
+        ]
 
     def entries(self, app: str) -> list[tuple[str, Entry]]:
         """Return all entries of an app in the registers of stewards, with their addresses."""
@@ -201,6 +255,7 @@ class TroubledWorld(NodeWorld):
 
     def check_safety(self) -> None:
         """Raise if two stewards have an app under the same term."""
+        self._see_who_knows()
         for app in self.specs:
             terms: dict[int, str] = {}
             for address, entry in self.entries(app):
@@ -213,11 +268,11 @@ class TroubledWorld(NodeWorld):
     def _app_faults(self, app: str) -> list[str]:
         entries = self.entries(app)
         if app in self._orphans and app in self._excused and not entries:
-            return []  # what its hosts ran of it may run on until they find nobody who knows of it
-        if app in self._undecided and not self._hosts(app) and all(one.phase == AppPhase.ENDED for _, one in entries):
-            return []
+            return self._remains(app)  # its hosts find out that nobody knows of it
+        if app in self._undecided and all(one.phase == AppPhase.ENDED for _, one in entries):
+            return self._remains(app)
         if app not in self.end_wanted and not any(peer.address in self.nodes for peer in self.specs[app].sources):
-            return [] if entries else [f"{app}, without a source, has no steward"]
+            return [] if len(entries) == 1 else [f"{app}, without a source, has {len(entries)} stewards"]
         return super()._app_faults(app)
 
     def concerned(self) -> list[str]:
