@@ -10,6 +10,7 @@ from headwater.model.peers import Peer
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.events import MessageReceived, SendMessage
+from headwater.node.hosting import AROUND_MAX
 from headwater.node.node import Node
 from headwater.sim.nodes import NodeWorld
 from headwater.sim.rings import owner_among
@@ -173,3 +174,17 @@ def test_a_busy_host_says_no_to_a_steward_that_thinks_it_is_idle(scene: Scene) -
     assert started("first", before)
     assert not started("second", before)
     assert started("third", before + chain.operators)
+
+
+def test_every_node_knows_the_load_of_all_its_leaves() -> None:
+    """Also of one that told its load before it was a leaf; else a root would have nobody to help it out."""
+    world = NodeWorld(8, zones=2)
+    first = world.add()
+    for _ in range(39):
+        world.add([first])
+    assert world.run_until(world.is_whole, at_most=120), world.faults()
+    world.run(2)
+    for node in world.nodes.values():
+        told = node.handle(MessageReceived(m.RoomAsked(node.own, 1)), world.timeline.now)
+        [room] = [one.message for one in told if isinstance(one, SendMessage) and isinstance(one.message, m.RoomTold)]
+        assert len(room.around) == AROUND_MAX

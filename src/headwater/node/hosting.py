@@ -14,6 +14,7 @@ from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
 AROUND_MAX = 12  # leaves of whose room we tell
+LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
 
@@ -51,7 +52,7 @@ class Hosting:
         self.sourced: dict[tuple[str, int], Sourced] = {}
         self.trees_wanted: dict[NodeId, bool] = {}  # changes that the trees have not been told yet
         self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
-        self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves
+        self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves, the latest last
 
     @property
     def load(self) -> int:
@@ -113,10 +114,16 @@ class Hosting:
         ground.send(message.sender, told)
 
     def load_told(self, message: m.LoadTold) -> None:
-        """Take note of how much room a leaf has."""
+        """Take note of how much room a leaf has, or one that will be, and tell it ours if it is new to us.
+
+        Nodes tell it when they become leaves of each other; one that was not in the ring yet did not hear it.
+        """
         sender = message.sender
-        if sender.id in self._ground.ring.known.leaves:
-            self._loads[sender.id] = (sender, message.load, message.capacity)
+        if self._loads.pop(sender.id, None) is None:
+            self.leaf_gained(sender)
+        self._loads[sender.id] = (sender, message.load, message.capacity)
+        if len(self._loads) > LOADS_MAX:
+            del self._loads[next(iter(self._loads))]
 
     def leaf_gained(self, peer: Peer) -> None:
         """Tell a new leaf how much room we have."""
