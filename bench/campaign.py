@@ -85,14 +85,23 @@ def main() -> None:
         tasks = [pool.submit(tell_chunk, first, count, given.faults, path, state) for first, count, path in wanted]
         for number, task in enumerate(as_completed(tasks), start=1):
             task.result()
-            print(f"{number} of {len(wanted)} chunks; {summed(given.chunks, state)['failed']} failed", flush=True)
+            report = write_report(given.seeds, given.faults, given.chunks, given.json)
+            print(f"{number} of {len(wanted)} chunks; {report['failed']} failed", flush=True)
+    write_report(given.seeds, given.faults, given.chunks, given.json)
+
+
+def write_report(wanted: int, faults: str, chunks: Path, output: Path) -> dict[str, Any]:
+    """Write the report of what is done so far: a campaign that is stopped leaves one, too."""
+    state = code_state()
     report = {
-        "command": f"python -m bench.campaign --seeds {given.seeds} --faults {given.faults}",
+        "command": f"python -m bench.campaign --seeds {wanted} --faults {faults}",
+        "seeds_wanted": wanted,
         "code": state,
         "python": platform.python_version(),
-        **summed(given.chunks, state),
+        **summed(chunks, state),
     }
-    given.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
 
 
 if __name__ == "__main__":
