@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from headwater.model.errors import StoreError
 from headwater.model.ids import InstanceId
 from headwater.runtime.desk import Desk, commit, refused
+from headwater.runtime.frames import Inbox
 from headwater.runtime.remote_wire import (
     MESSAGE_BYTES_MAX,
     Along,
@@ -12,7 +13,6 @@ from headwater.runtime.remote_wire import (
     Commit,
     Held,
     Hold,
-    Inbox,
     Knock,
     Look,
     LookAway,

@@ -24,6 +24,7 @@ from headwater.runtime.address import Door, NodeAddress, this_machine
 from headwater.runtime.certificate import make_certificate
 from headwater.runtime.cluster import masters_of, reach_master
 from headwater.runtime.config import NodeConfig
+from headwater.runtime.frames import Inbox
 from headwater.runtime.node import Node
 from headwater.runtime.remote import RemoteStore, RemoteTransaction, companions_of
 from headwater.runtime.remote_line import NodeOutOfReach, RemoteLine, connect
@@ -35,7 +36,6 @@ from headwater.runtime.remote_wire import (
     Fetch,
     Held,
     Hold,
-    Inbox,
     Knock,
     Look,
     framed,

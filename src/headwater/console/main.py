@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 import headwater
 from headwater.console.apps import apps
 from headwater.console.bench import bench
+from headwater.console.certs import certs
 from headwater.console.demo import demo
 from headwater.console.explain import explain
 from headwater.console.run import run
@@ -67,3 +68,4 @@ def headwater_command(
 
 for command in (demo, run, apps, explain, bench, sim):
     app.command()(command)
+app.add_typer(certs)

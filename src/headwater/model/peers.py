@@ -5,11 +5,16 @@ the numbers do, are hashed once, and fit the wire; distances are the only thing 
 """
 
 from hashlib import blake2b
-from typing import Final, NamedTuple, NewType
+from typing import Annotated, Final, NamedTuple, NewType
 
-NodeId = NewType("NodeId", bytes)
+from msgspec import Meta
 
 ID_BYTES: Final = 16
+ADDRESS_CHARS_MAX: Final = 262  # the longest host name, a colon and a port
+ZONE_CHARS_MAX: Final = 100
+
+NodeId = NewType("NodeId", Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)])
+
 RING: Final = 1 << 8 * ID_BYTES
 DIGITS: Final = 2 * ID_BYTES  # of base 16: Pastry's b = 4
 BASE: Final = 16
@@ -19,8 +24,8 @@ class Peer(NamedTuple):
     """One place on the ring, and where to reach whoever holds it."""
 
     id: NodeId
-    address: str
-    zone: str
+    address: Annotated[str, Meta(max_length=ADDRESS_CHARS_MAX)]
+    zone: Annotated[str, Meta(max_length=ZONE_CHARS_MAX)]
 
     def __str__(self) -> str:
         """Return the short form used in logs: the first digits of the id and the address."""

@@ -5,6 +5,7 @@ container has its own, and LMDB knows its readers by them), and the store and th
 """
 
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _PROCESSES: Final = Path("/proc/self/ns/pid")
+_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:,/\[\]]+)):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +54,16 @@ def this_machine() -> str:
         return f"{_BOOT.read_text().strip()} {_PROCESSES.readlink()}"
     except OSError:  # not Linux
         return socket.gethostname()
+
+
+def host_and_port(written: str) -> tuple[str, int] | None:
+    """Read `host:port` or `[IPv6 address]:port`; None if it is neither."""
+    found = _HOST_AND_PORT.fullmatch(written)
+    if found is None or int(found[3]) > 65_535:
+        return None
+    return found[1] or found[2], int(found[3])
+
+
+def address_of(host: str, port: int) -> str:
+    """Return host and port as one text, as `host_and_port` reads it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -5,7 +5,6 @@ accepts this one and no other.
 """
 
 import datetime
-import os
 import ssl
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from headwater.runtime.authority import key_pem, write_new
 
 
 def make_certificate(directory: Path) -> tuple[ssl.SSLContext, str]:
@@ -32,17 +33,12 @@ def make_certificate(directory: Path) -> tuple[ssl.SSLContext, str]:
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)
-    unlocked = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     both = directory / "certificate.pem"  # Python's ssl takes a key from a file only
-    descriptor = os.open(both, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    write_new(both, key_pem(key) + pem, private=True)
     try:
-        os.write(descriptor, unlocked + pem)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(both)
     finally:
-        os.close(descriptor)
         both.unlink()
     return context, pem.decode()

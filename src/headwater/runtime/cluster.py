@@ -3,15 +3,14 @@
 Spark itself tries a master that does not answer for a minute, and says so in pages of log.
 """
 
-import re
 import socket
 from dataclasses import dataclass
 from typing import Final
 
 from headwater.model.errors import ConfigError, EngineError
+from headwater.runtime.address import host_and_port
 
 REACH_S: Final = 5.0  # to connect; for each master that is named
-_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:,/\[\]]+)):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +26,10 @@ class Cluster:
 def masters_of(url: str) -> list[tuple[str, int]]:
     """Return host and port of each master in a URL; a cluster that is made to last names several."""
     scheme, _, places = url.partition("://")
-    found = [_HOST_AND_PORT.fullmatch(place) for place in places.split(",")]
-    if scheme != "spark" or not all(found):
+    found = [one for place in places.split(",") if (one := host_and_port(place)) is not None]
+    if scheme != "spark" or len(found) < len(places.split(",")):
         raise ConfigError(f"{url!r} is not the master of a standalone Spark cluster; use spark://host:port")
-    return [(one[1] or one[2], int(one[3])) for one in found if one is not None]
+    return found
 
 
 def reach_master(url: str) -> str:

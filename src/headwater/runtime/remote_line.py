@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.runtime.address import Door
+from headwater.runtime.frames import Inbox
 from headwater.runtime.remote_wire import (
     MESSAGE_BYTES_MAX,
     Along,
     Answer,
-    Inbox,
     Knock,
     Look,
     LookAway,

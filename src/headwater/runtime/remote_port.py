@@ -14,18 +14,18 @@ import hmac
 import logging
 import os
 import queue
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from headwater.model.errors import EngineError, StoreError
+from headwater.model.errors import StoreError
 from headwater.model.ids import WorkerId
 from headwater.runtime.address import Door
 from headwater.runtime.certificate import make_certificate
 from headwater.runtime.desk import Desk, commit, make, refused
 from headwater.runtime.dispatcher import Connection, Dispatcher
+from headwater.runtime.frames import Inbox
 from headwater.runtime.remote_wire import (
     KNOCK_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -34,7 +34,6 @@ from headwater.runtime.remote_wire import (
     FromRemote,
     Held,
     Hold,
-    Inbox,
     Knock,
     Refused,
     Release,
@@ -43,6 +42,7 @@ from headwater.runtime.remote_wire import (
     framed,
     from_remote,
 )
+from headwater.runtime.sockets import bound_socket, notice_lost_machine
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.wire import BrokenFrame, Done, Hello, Turn
 
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 KNOCK_S: Final = 10.0  # from the handshake to the token
 STRANGERS_MAX: Final = 64  # connections that have not shown the token
 HOLD_S: Final = 0.25  # at most that all others wait for one worker's commit
-LOST_MS: Final = 10_000  # what is sent and not acknowledged for so long was sent to a machine that is gone
 
 T = TypeVar("T")
 Handed = queue.SimpleQueue[Commit | Release]  # from the loop to the thread that holds others back
@@ -65,7 +64,7 @@ class RemotePort:
         self.store = store
         self.hold_s = HOLD_S
         self._context, certificate = make_certificate(directory)
-        self._socket = _listening(host)
+        self._socket = bound_socket(host, 0, "workers on other machines")
         self.door = Door(host, self._socket.getsockname()[1], certificate, os.urandom(32))
         self.strangers: set[RemoteConnection] = set()
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="remote-commits")
@@ -91,18 +90,6 @@ class RemotePort:
             self._server.close()
         self._socket.close()
         self._commits.shutdown()
-
-
-def _listening(host: str) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.bind((host, 0))
-    except OSError as failure:
-        raise EngineError(
-            f"no port can be opened at {host} for workers on other machines: {failure.strerror}"
-        ) from failure
-    return listening
 
 
 def _unless_refused(job: Callable[[], T]) -> T | Refused:
@@ -136,7 +123,7 @@ class RemoteConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the token, but not for long."""
         super().connection_made(transport)
-        _notice_lost_machine(transport.get_extra_info("socket"))
+        notice_lost_machine(transport.get_extra_info("socket"))
         self._port.strangers.add(self)
         if len(self._port.strangers) > STRANGERS_MAX:
             self._drop("too many others have not shown a token yet")
@@ -264,9 +251,3 @@ def _hold_back(store: LmdbStore, handed: Handed, on_held: Callable[[], None], ho
         except queue.Empty:
             return None
         return make(txn, message) if isinstance(message, Commit) else Released()
-
-
-def _notice_lost_machine(sock: Any) -> None:
-    """Have the kernel give up on a machine that acknowledges nothing, not even the heartbeat."""
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MS)

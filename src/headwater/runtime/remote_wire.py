@@ -2,9 +2,8 @@
 
 A worker on the node's own machine has the store open and needs none of this. Elsewhere it asks for what it touches:
 `Look` and `LookAway` open and close a snapshot and are not answered, so they travel with the next question; every other
-question is answered before the next one is asked. Messages are as long as rows are, so they are cut into frames, each
-behind its length, whose highest bit says that the message goes on. Bytes from the network never execute: all of it is
-typed, and what does not fit a type or a limit ends the connection.
+question is answered before the next one is asked. Messages are as long as rows are, so they are cut into pieces. Bytes
+from the network never execute: all of it is typed, and what does not fit a type or a limit ends the connection.
 """
 
 import hashlib
@@ -13,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from headwater.runtime.wire import FRAME_BYTES_MAX, BrokenFrame, Done, Goodbye, Heartbeat, Turn
+from headwater.runtime.frames import pieces_of
+from headwater.runtime.wire import BrokenFrame, Done, Goodbye, Heartbeat, Turn
 
 MESSAGE_BYTES_MAX: Final = 256 << 20  # a turn takes 16 MB; what comes of it is rarely ten times as much
 KNOCK_BYTES_MAX: Final = 4 << 10  # of a stranger's first message
 ANSWER_BYTES: Final = 1 << 20  # about; one value may be longer
 KEYS_MAX: Final = 4_096  # in one question
 _PIECE_BYTES: Final = 1 << 20
-_GOES_ON: Final = 1 << 31
 
 
 class Knock(msgspec.Struct, array_like=True, tag="knock", frozen=True):
@@ -141,47 +140,9 @@ to_remote: Final = msgspec.msgpack.Decoder(ToRemote)
 def framed(message: FromRemote | ToRemote) -> bytes:
     """Return the message as it travels."""
     encoded = _ENCODER.encode(message)
-    if len(encoded) <= _PIECE_BYTES:
-        return len(encoded).to_bytes(4, "little") + encoded
     if len(encoded) > MESSAGE_BYTES_MAX:
         raise BrokenFrame(f"a message of {len(encoded) >> 20} MiB; at most {MESSAGE_BYTES_MAX >> 20} are allowed")
-    pieces = bytearray()
-    for start in range(0, len(encoded), _PIECE_BYTES):
-        piece = encoded[start : start + _PIECE_BYTES]
-        goes_on = _GOES_ON if start + _PIECE_BYTES < len(encoded) else 0
-        pieces += (len(piece) | goes_on).to_bytes(4, "little")
-        pieces += piece
-    return bytes(pieces)
-
-
-class Inbox:
-    """Puts what arrives together to messages, none longer than allowed."""
-
-    def __init__(self, bytes_max: int) -> None:
-        """Begin empty."""
-        self.bytes_max = bytes_max
-        self._arrived = bytearray()
-        self._message = bytearray()
-
-    def put(self, data: bytes) -> list[bytes]:
-        """Add what arrived and return the messages that are now whole."""
-        arrived, at = self._arrived, 0
-        arrived += data
-        whole = []
-        while len(arrived) - at >= 4:
-            header = int.from_bytes(arrived[at : at + 4], "little")
-            size = header & ~_GOES_ON
-            if size > FRAME_BYTES_MAX or len(self._message) + size > self.bytes_max:
-                raise BrokenFrame(f"a message of more than {len(self._message) + size} bytes was announced")
-            if len(arrived) - at - 4 < size:
-                break
-            self._message += arrived[at + 4 : at + 4 + size]
-            at += 4 + size
-            if not header & _GOES_ON:
-                whole.append(bytes(self._message))
-                self._message.clear()
-        del arrived[:at]
-        return whole
+    return b"".join(pieces_of(encoded, _PIECE_BYTES))
 
 
 def digest(value: bytes) -> bytes:

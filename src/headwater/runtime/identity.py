@@ -1,0 +1,76 @@
+"""Who somebody is, as their certificate says it: an id that is a hash of their key, a name, and what they may do.
+
+What somebody may do is written in the subject of the certificate (its organizational unit), so that nodes need no list
+of users. A certificate whose subject says neither node nor role is nobody's, whoever has signed it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from headwater.model.errors import HeadwaterError
+from headwater.model.peers import ID_BYTES, NodeId
+
+UNIT_PREFIX: Final = "headwater-"  # of the organizational unit: headwater-node, headwater-see, ...
+
+
+class Role(StrEnum):
+    """What a certificate lets its holder be or do; a user's role includes the ones before it."""
+
+    NODE = "node"
+    SEE = "see"
+    SUBMIT = "submit"
+    OPERATE = "operate"
+
+    def includes(self, needed: "Role") -> bool:
+        """Whether who has this role may do what needs that one; a node may look, and do nothing that users do."""
+        return _RANK[self] >= _RANK[needed]
+
+
+_RANK: Final = {Role.NODE: 0, Role.SEE: 0, Role.SUBMIT: 1, Role.OPERATE: 2}
+USER_ROLES: Final = (Role.SEE, Role.SUBMIT, Role.OPERATE)
+
+
+class NobodyKnown(HeadwaterError):
+    """A certificate does not say who its holder is in a way that we understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Somebody."""
+
+    id: NodeId
+    name: str
+    role: Role
+
+    def __str__(self) -> str:
+        """Return how logs call them."""
+        return f"{'node' if self.role is Role.NODE else 'user'} {self.name} ({self.id[:4].hex()})"
+
+
+def id_of_key(key: CertificatePublicKeyTypes) -> NodeId:
+    """Return the place on the ring that belongs to a public key; of a user's key, what a deny list names."""
+    encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return NodeId(blake2b(encoded, digest_size=ID_BYTES).digest())
+
+
+def identity_in(certificate: x509.Certificate) -> Identity:
+    """Return whom a certificate speaks of; whether it is to be believed is TLS's to say."""
+    units = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(units) != 1 or len(names) != 1:
+        raise NobodyKnown("the certificate names no node and no user of Headwater")
+    unit, name = str(units[0].value), str(names[0].value)
+    try:
+        role = Role(unit.removeprefix(UNIT_PREFIX)) if unit.startswith(UNIT_PREFIX) else None
+    except ValueError:
+        role = None
+    if role is None:
+        raise NobodyKnown(f"the certificate of {name[:64]!r} has no role of Headwater")
+    return Identity(id_of_key(certificate.public_key()), name, role)

@@ -1,0 +1,67 @@
+"""Every limit of a node's port and links in one place, each with its reason.
+
+Whatever others do, a node's memory for them stays below `arriving_bytes + unread_bytes + queue_bytes_all`, two
+messages, and what each connection takes by itself.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from headwater.model.errors import ConfigError
+from headwater.node.messages import FLOW_BYTES_MAX
+
+NAME_CHARS_MAX: Final = 100  # in a greeting; those of peers are in model/peers.py
+GREETING_BYTES_MAX: Final = 1 << 10  # an id, a name, a version
+REFUSAL_CHARS_MAX: Final = 1_000  # of each part of a refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireLimits:
+    """What others may do to a node, and what it does to them."""
+
+    # One message between nodes: a flow and room for as much again. Rows travel in smaller ones.
+    message_bytes: int = 2 * FLOW_BYTES_MAX
+    request_bytes: int = 2 * FLOW_BYTES_MAX  # of a user; a flow with its files
+    answer_bytes: int = 8 << 20
+    arriving_bytes: int = 64 << 20  # of messages that have arrived in part, over all connections
+    unread_bytes: int = 32 << 20  # of answers that wait for users to read them, over all connections
+
+    connections: int = 512  # a leaf set, a table and the trees of a large ring are about 200 nodes
+    connections_per_address: int = 256  # a whole site may be behind one address, and a cluster on one machine
+    strangers: int = 64  # at a time, until TLS and greeting are done; each takes a handshake's 2 ms of a core
+    strangers_per_address: int = 32  # so that one address cannot shut all others out
+
+    handshake_s: float = 10.0  # from accepting to greeting: several round trips over a bad link
+    idle_s: float = 300.0  # without a word; a node that dials closes after `unused_s`, well before
+    frame_s: float = 10.0  # for a message that has begun, and as long again as it takes at `frame_bytes_per_s`
+    frame_bytes_per_s: int = 8 << 10  # the slowest link that is worth waiting for
+
+    requests_at_once: int = 8  # of one connection
+    request_s: float = 60.0  # until a request is answered
+
+    queue_bytes: int = 32 << 20  # that wait for one destination; a message must fit
+    queue_messages: int = 10_000
+    queue_bytes_all: int = 128 << 20
+    destinations: int = 1_024  # with a queue or a connection
+    stale_s: float = 3.0  # what cannot be sent for so long is of no use any more: whoever needs it says it again
+    unused_s: float = 60.0  # then a connection is closed
+    dial_s: float = 10.0
+    redial_min_s: float = 0.1  # after a failure; twice as long after each further one
+    redial_max_s: float = 5.0
+
+    # zstd takes 25 µs and more for anything, and a third of the bytes remain of Arrow batches of 10 KB and more: below
+    # 4 KB that is no gain even at 100 Mbit/s, above it is one up to 1 Gbit/s (250 to 420 MB/s on one core).
+    compress_bytes: int = 4 << 10
+    refusals_logged: int = 10  # in ten seconds; the others are counted
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for each in fields(self):
+            if getattr(self, each.name) <= 0:
+                raise ConfigError(f"{each.name} must be above 0, not {getattr(self, each.name)}")
+        if self.queue_bytes < self.message_bytes:
+            raise ConfigError(f"a queue of {self.queue_bytes} bytes does not hold a message of {self.message_bytes}")
+        if self.unused_s >= self.idle_s:
+            raise ConfigError(
+                f"unused_s ({self.unused_s}) must be below idle_s ({self.idle_s}), or links are cut in use"
+            )

@@ -1,0 +1,117 @@
+"""The port: lets connections in one by one, within limits, and knows why it did not.
+
+Sockets are accepted here and not by asyncio's servers, since those begin TLS before anybody is counted, and tell nobody
+why it failed.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from headwater.runtime.links.incoming import House, Incoming
+from headwater.runtime.links.refusals import Reason
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 256  # connections that the kernel holds until we come round
+ACCEPT_PAUSE_S: Final = 0.2  # when the process has no file descriptors left
+_HANDSHAKE_S: Final = 3_600.0  # asyncio's own limit; ours is the guest's deadline, by our clock
+
+# OpenSSL's numbers of what is wrong with a certificate.
+_EXPIRED: Final = frozenset({9, 10})
+_FOREIGN: Final = frozenset({2, 18, 19, 20, 21})
+
+
+class Listener:
+    """Accepts connections on one socket."""
+
+    def __init__(self, house: House, bound: socket.socket, context: Callable[[], ssl.SSLContext | None]) -> None:
+        """Begin to listen; nobody is let in before `accept` runs."""
+        self._house = house
+        self._socket = bound
+        self._context = context
+        bound.setblocking(False)
+        bound.listen(BACKLOG)
+
+    async def accept(self) -> None:
+        """Let connections in for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(self._socket)
+            except OSError as failure:  # none left of something, most likely of file descriptors
+                log.warning("no connection can be accepted: %s", failure.strerror)
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            self._meet(accepted, str(address[0]), int(address[1]))
+            await asyncio.sleep(0)  # a flood of connections must leave time for everything else
+
+    def _meet(self, accepted: socket.socket, host: str, port: int) -> None:
+        refused = self._no_room(host)
+        if refused is not None:
+            self._house.refusals.note(refused, f"{host}:{port}")
+            accepted.close()
+            return
+        guest = Incoming(self._house, host, port)
+        self._house.guests.add(guest)
+        guest.handshake = asyncio.get_running_loop().create_task(self._shake_hands(guest, accepted))
+
+    def _no_room(self, host: str) -> Reason | None:
+        limits, guests = self._house.limits, self._house.guests
+        if len(guests) >= limits.connections:
+            return Reason.TOO_MANY
+        of_host = [guest for guest in guests if guest.host == host]
+        if len(of_host) >= limits.connections_per_address:
+            return Reason.TOO_MANY_OF_ADDRESS
+        strangers_of_host = sum(guest.is_stranger for guest in of_host)
+        strangers = sum(guest.is_stranger for guest in guests)
+        if strangers >= limits.strangers or strangers_of_host >= limits.strangers_per_address:
+            return Reason.TOO_MANY_STRANGERS
+        return None
+
+    async def _shake_hands(self, guest: Incoming, accepted: socket.socket) -> None:
+        context = self._context()
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: guest,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
+            )
+        except ssl.SSLError as failure:
+            guest.refuse(reason_of(failure), failure.reason or "")
+            guest.forget()
+        except OSError as failure:  # it hung up, or had something else to do
+            guest.refuse(Reason.NO_TLS, failure.strerror or type(failure).__name__)
+            guest.forget()
+        except asyncio.CancelledError:
+            accepted.close()
+            guest.forget()
+            raise
+        finally:
+            guest.handshake = None
+
+    def sweep(self) -> None:
+        """Part with whom we have waited for long enough."""
+        for guest in list(self._house.guests):
+            guest.sweep()
+
+    def close(self) -> None:
+        """Let nobody in any more, and end all connections."""
+        self._socket.close()
+        for guest in list(self._house.guests):
+            guest.abort()
+
+
+def reason_of(failure: ssl.SSLError) -> Reason:
+    """Return why a handshake failed."""
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        if failure.verify_code in _EXPIRED:
+            return Reason.EXPIRED_CERTIFICATE
+        return Reason.FOREIGN_CERTIFICATE if failure.verify_code in _FOREIGN else Reason.BAD_CERTIFICATE
+    if failure.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return Reason.NO_CERTIFICATE
+    return Reason.NO_TLS

@@ -1,0 +1,94 @@
+"""What arrives is a message or refused, whatever the bytes: nothing else comes out of the decoder, and nothing runs.
+
+`tests/runtime/links/fuzz.py` does the same for as long as one likes, led by coverage (atheris).
+"""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headwater.model.peers import ID_BYTES
+from headwater.node.messages import AnyNodeMessage
+from headwater.overlay.messages import Heartbeat
+from headwater.runtime.links.incoming import message_decoder
+from headwater.runtime.links.speech import packed, unpacked
+from headwater.runtime.wire import BrokenFrame
+from tests.runtime.links.fuzz import decode_anything
+
+KINDS = [kind.__struct_config__.tag for kind in AnyNodeMessage.__args__]
+NODE_IDS = st.binary(min_size=ID_BYTES, max_size=ID_BYTES)
+PEERS = st.tuples(NODE_IDS, st.text(max_size=20), st.text(max_size=20))
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.floats(), st.text(), st.binary(), PEERS
+)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5))
+
+
+@given(st.binary(max_size=500))
+@example(b"\x01\xff\xff\xff\xff" + b"x" * 20)
+@example(b"\x00" + b"\x91" * 400)
+def test_bytes_are_decoded_or_refused(data: bytes) -> None:
+    decode_anything(data)
+
+
+@given(st.sampled_from(KINDS), PEERS, st.lists(VALUES, max_size=8))
+def test_values_in_the_form_of_a_message_are_one_or_refused(kind: str, sender: object, rest: list[object]) -> None:
+    """Nearly right is what an older or an evil node sends."""
+    try:
+        message = message_decoder.decode(msgspec.msgpack.encode([kind, sender, *rest]))
+    except msgspec.MsgspecError:
+        return
+    assert len(message.sender.id) == ID_BYTES
+    again = message_decoder.decode(unpacked(packed(message, None), 1 << 20))
+    assert msgspec.msgpack.encode(again) == msgspec.msgpack.encode(message)
+
+
+@given(st.binary(max_size=20_000), st.integers(0, 10_000))
+def test_what_is_packed_is_unpacked_to_the_same(data: bytes, compress_from: int) -> None:
+    assert msgspec.msgpack.decode(unpacked(packed(data, compress_from), 1 << 20)) == data
+
+
+@given(st.binary(min_size=100, max_size=2_000), st.data())
+def test_a_damaged_message_is_refused_or_decoded_never_more(data: bytes, draw: st.DataObject) -> None:
+    whole = bytearray(packed(data * 10, 0))
+    at = draw.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= draw.draw(st.integers(1, 255))
+    with contextlib.suppress(BrokenFrame):
+        assert len(unpacked(bytes(whole), 50_000)) <= 50_000
+
+
+def test_a_message_that_claims_to_be_huge_is_not_unpacked() -> None:
+    with pytest.raises(BrokenFrame, match="unpacks to 4294967295 bytes; at most 1000 are allowed"):
+        unpacked(b"\x01" + b"\xff" * 4 + b"tiny", 1_000)
+    bomb = packed(bytes(10 << 20), 0)
+    assert len(bomb) < 10_000
+    with pytest.raises(BrokenFrame, match="at most"):
+        unpacked(bomb, 1 << 20)
+    lying = bomb[:1] + (100).to_bytes(4, "little") + bomb[5:]
+    with pytest.raises(BrokenFrame, match="cannot be unpacked"):
+        unpacked(lying, 1 << 20)
+
+
+def test_a_short_message_costs_one_byte_more_than_itself() -> None:
+    beat = Heartbeat((bytes(ID_BYTES), "a:1", "z"))  # type: ignore[arg-type]
+    assert len(packed(beat, 4_096)) == len(msgspec.msgpack.encode(beat)) + 1
+
+
+def test_the_coverage_led_fuzzer_finds_nothing_in_a_short_run(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed: pip install atheris (Linux, Python 3.11 to 3.13)")
+    fuzzer = Path(__file__).with_name("fuzz.py")
+    done = subprocess.run(
+        [sys.executable, fuzzer, "-runs=20000", "-max_len=512", "-seed=1", tmp_path],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
