@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from headwater.console.screen import screen
-from headwater.console.shipped import shipped
+from headwater.runtime.shipped import shipped
 
 
 def apps(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
