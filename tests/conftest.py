@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,18 @@ from headwater.runtime.node import Node
 
 settings.register_profile("patient", settings(), deadline=None)  # no test fails for being slow on a busy machine
 settings.load_profile("patient")
+
+CHECKOUT: Final = Path(__file__).resolve().parent.parent
+OF_TOOLS: Final = {".pytest_cache", ".hypothesis", ".coverage"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_clean_checkout() -> Iterator[None]:
+    """What a run writes goes where it was told to: the tests leave nothing behind in the directory they run in."""
+    before = {path.name for path in CHECKOUT.iterdir()}
+    yield
+    left = {path.name for path in CHECKOUT.iterdir()} - before - OF_TOOLS
+    assert not left, f"the tests left {', '.join(sorted(left))} in {CHECKOUT}"
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows
 from headwater.model.errors import ConnectorError
 
 READ_BYTES: Final = 1 << 20
-LOOK_US: Final = 1_000  # until the next look, where nothing has come
+LOOK_US: Final = 50_000  # until the next look, where nothing has come; what comes is heard at once
 LINE_BYTES_MAX: Final = 1 << 24
 
 
@@ -65,6 +65,10 @@ class SocketReader:
         self._data = self._data[decoded.consumed :]
         self._rows += decoded.batch.num_rows
         return Rows(decoded.batch, {"rows": self._rows})
+
+    def fileno(self) -> int:
+        """Return the connection's descriptor: the node asks when something has come."""
+        return self._connection.fileno()
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -21,6 +21,7 @@ from paho.mqtt.properties import Properties
 
 PATIENCE_S = 60.0
 LOOK_S = 0.005
+SECRET = "s3cr3t-Pa55"  # of the user `gauge`, where a broker wants to know
 
 
 def eventually(holds: Callable[[], object], what: str = "") -> None:
@@ -54,6 +55,16 @@ def _found_or_installed() -> str | None:
 
 def _found() -> str | None:
     return shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def passwords(directory: Path) -> Path:
+    """Write mosquitto's file of users, of whom there is one."""
+    path = directory / "passwords"
+    path.write_text(f"gauge:{SECRET}\n")
+    path.chmod(0o600)
+    mosquitto()  # skips where there is none
+    subprocess.run(["mosquitto_passwd", "-U", str(path)], check=True, capture_output=True)
+    return path
 
 
 def free_port() -> int:

@@ -68,7 +68,7 @@ def test_a_source_that_cannot_be_meant_is_refused_without_showing_a_password(
 
 
 def test_an_address_may_be_an_ipv6_one_and_a_topic_may_begin_with_a_slash() -> None:
-    address, topic = parsed_url("mqtts://[::1]//a%20b/?c#", **NO_SECRETS)
+    address, topic = parsed_url("mqtts://[::1]//a%20b/%3Fc#", **NO_SECRETS)
     assert (str(address), topic) == ("mqtts://[::1]:8883", "/a b/?c#")
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,9 @@ import pytest
 import headwater as hw
 from headwater.connectors import mqtt_link, mqtt_outages
 from headwater.model.errors import ConnectorError
-from tests.connectors.brokers import Broker, eventually, free_port, mosquitto
+from tests.connectors.brokers import SECRET, Broker, eventually, free_port, passwords
 from tests.connectors.mqtt_flows import Drive, numbers, reading, sent
 from tests.connectors.polls import batch_of
-
-SECRET = "s3cr3t-Pa55"
-
-
-def passwords(directory: Path) -> Path:
-    """Write mosquitto's file of users, of whom there is one."""
-    path = directory / "passwords"
-    path.write_text(f"gauge:{SECRET}\n")
-    path.chmod(0o600)
-    mosquitto()  # skips where there is none
-    subprocess.run(["mosquitto_passwd", "-U", str(path)], check=True, capture_output=True)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.sim.flows import FlowWorld
 from headwater.sim.troubled import Broken, TroubledWorld
 from tests.console.flows import Command, Start
 
@@ -59,9 +60,67 @@ def test_a_failure_prints_what_broke_and_how_to_replay_it(headwater: Command, mo
         (["--seeds", "0"], "--seeds 0 tells no story"),
         (["--workers", "0"], "--workers 0 leaves nobody"),
         (["--trace"], "say which with --seed"),
+        (["--rows", "5"], "--rows, --rate and --set are about a flow"),
+        (["nowhere.py"], "there is no file nowhere.py"),
     ],
 )
 def test_nonsense_is_refused_before_anything_runs(headwater: Command, options: list[str], sentence: str) -> None:
     result = headwater("sim", *options)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+
+
+FLOW = """
+import headwater as hw
+
+def numbered(row: hw.Row, seen: int | None) -> tuple[hw.Row, int]:
+    return {"k": row["k"], "place": (seen or 0) + 1}, (seen or 0) + 1
+
+rows = hw.read.iterable([{"k": n % 3} for n in range(60)], rate=20)
+flow = hw.flow("places", rows.key_by("k").stateful(numbered, parallelism=2).sink(hw.to.csv("out.csv")))
+"""
+
+
+def test_a_users_own_flow_runs_among_the_faults(headwater: Command, tmp_path: Path) -> None:
+    """Its sinks must get what they get undisturbed, and nothing is written anywhere."""
+    (tmp_path / "places.py").write_text(FLOW, encoding="utf-8")
+    words = ["sim", str(tmp_path / "places.py"), "--seeds", "1", "--nodes", "4", "--faults", "churn", "--workers", "1"]
+    result = headwater(*words)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert "places: 60 rows in csv, on a node that nothing disturbs" in result.stdout
+    assert "1 stories, 0 failed" in result.stdout
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_failure_with_rows_is_replayed_with_its_flow(
+    headwater: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command names the flow as the user did."""
+    (tmp_path / "places.py").write_text(FLOW, encoding="utf-8")
+    monkeypatch.setattr(FlowWorld, "_wrote", lambda world, app, sink, rows: None)
+    words = ["sim", str(tmp_path / "places.py"), "--seed", "1", "--nodes", "3", "--faults", "calm"]
+    result = headwater(*words)
+    assert result.exit_code == 1
+    assert "sink csv lacks 60 of 60 rows" in result.stdout
+    assert f"replay: headwater sim {tmp_path / 'places.py'} --seed 1 --faults calm --nodes 3" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            'hw.read.generator(lambda first, count: {"n": list(range(first, first + count))})',
+            "the simulator needs sources that end",
+        ),
+        ('hw.read.mqtt("mqtt://broker/topic")', "waits for the world outside"),
+    ],
+)
+def test_flows_that_cannot_be_imagined_are_refused(
+    headwater: Command, tmp_path: Path, source: str, sentence: str
+) -> None:
+    """What never ends, and what waits for the world outside."""
+    written = f"import headwater as hw\nflow = hw.flow('f', {source}.sink(hw.to.console()))\n"
+    (tmp_path / "f.py").write_text(written, encoding="utf-8")
+    result = headwater("sim", str(tmp_path / "f.py"), "--seeds", "1", "--workers", "1")
     assert result.exit_code == 1
     assert sentence in result.stderr

@@ -1,12 +1,15 @@
 """Stories of a ring: joining, leaving, dying, parting and meeting again, over a network that forgets."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 
-from headwater.model.peers import NodeId, id_of
+from headwater.model.peers import NodeId, Peer, id_of
+from headwater.model.time import Instant
 from headwater.overlay import messages as m
-from headwater.overlay.events import LeavingWanted, Phase, Received, Send, Started
+from headwater.overlay.events import LeavingWanted, OverlayConfig, Phase, Received, Send, Started, Ticked
+from headwater.overlay.ring import Ring
 from headwater.sim.rings import RingWorld
 
 
@@ -241,3 +244,16 @@ def test_neighbours_that_are_restarted_together_do_not_wait_for_one_another() ->
     for peer in chosen:
         world.start(peer, Started((contact,)))
     assert world.run_until(world.is_whole, at_most=60), world.faults()
+
+
+def test_nobody_joins_through_one_that_was_near_once_and_is_silent_now() -> None:
+    """It was measured when we joined before, and others still tell of it; only who answers now is asked for our place."""
+    own, there, silent = (Peer(id_of(number), f"n{number}", "z") for number in range(3))
+    ring = Ring(own, OverlayConfig(near_rounds=1), Random(1))
+    ring.handle(Started([there.address]), Instant(0))
+    ring.known.measured(silent, 10, 0.0)
+    ring.handle(Received(m.NearbyTold(there, (silent,))), Instant(1_000))
+    ring.handle(Received(m.Pong(there, 1_000)), Instant(9_000))
+    deadline = ring.deadline()
+    assert deadline is not None
+    assert [effect.to for effect in ring.handle(Ticked(), deadline) if isinstance(effect, Send)] == [there.address]

@@ -13,6 +13,7 @@ import pyarrow.csv
 import pyarrow.json
 
 from headwater.connectors.columns import refuse_other_names
+from headwater.connectors.few_rows import few_rows
 from headwater.connectors.lines import Cut, cut_lines, cut_records
 from headwater.model.errors import SchemaMismatch
 
@@ -138,6 +139,9 @@ class JsonFormat:
 
     def parse(self, data: bytes, schema: pa.Schema | None, declared: bool) -> pa.Table:
         """Parse whole lines; fields that a declared schema does not name are left out."""
+        few = few_rows(data, schema) if declared and schema is not None else None
+        if few is not None:
+            return few
         str(data, "utf-8")
         try:
             return pa.json.read_json(

@@ -135,7 +135,7 @@ def parsed_url(
 ) -> tuple[Address, str]:
     """Return the broker and the topic that `mqtt://[user[:password]@]host[:port]/topic/levels` names.
 
-    All behind the slash is the topic, `#`, `+` and `?` included; percent signs are decoded. `mqtts://` means TLS.
+    All behind the slash is the topic, `#` and `+` included; percent signs are decoded. `mqtts://` means TLS.
     """
     scheme, _, rest = url.partition("://")
     if scheme not in ("mqtt", "mqtts") or not rest:

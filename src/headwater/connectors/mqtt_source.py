@@ -23,7 +23,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from headwater.connectors.columns import Known
 from headwater.connectors.mqtt_address import Address
-from headwater.connectors.mqtt_client import Incoming, LateClient, Session, Version, new_client_id
+from headwater.connectors.mqtt_client import Incoming, LateClient, Session, Version, Will, new_client_id
 from headwater.connectors.mqtt_link import Link
 from headwater.connectors.mqtt_messages import FIXED_COLUMNS, FORMATS, Message, MessageFormat, MessageReader, ReadRows
 from headwater.connectors.mqtt_receipts import Receipt, Receipts, Reply, Verdict, first_reply
@@ -66,6 +66,7 @@ class MqttSource:
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     topic_column: str | None = None
     retained_column: str | None = None
+    will: Will | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -123,6 +124,7 @@ class MqttSource:
             kept="always" if self.qos else "never",
             expiry_s=self.session_expiry_s if self.qos else 0,
             inflight=self.inflight,
+            will=self.will,
         )
 
     def _reader_of(self, known: Known) -> MessageReader:

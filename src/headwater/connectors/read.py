@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from headwater.connectors.cities import CITY_SCHEMA, CityRows
 from headwater.connectors.mqtt_address import parsed_url
-from headwater.connectors.mqtt_client import NEVER_EXPIRES, Version, whole_seconds
+from headwater.connectors.mqtt_client import NEVER_EXPIRES, Version, Will, whole_seconds
 from headwater.connectors.mqtt_messages import MessageFormat
+from headwater.connectors.mqtt_options import READING, with_options
 from headwater.connectors.mqtt_source import INFLIGHT, PAYLOAD_BYTES_MAX, BadMessages, MqttSource
 from headwater.connectors.mqtt_topics import checked_filter, shared_filter
 from headwater.connectors.pacing import Pace
@@ -187,6 +188,7 @@ def cities(
     return source(spec, name=name)
 
 
+@with_options(READING)
 def mqtt(
     url: str,
     topics: str | Sequence[str] | None = None,
@@ -210,13 +212,15 @@ def mqtt(
     payload_bytes_max: int = PAYLOAD_BYTES_MAX,
     topic_column: str | None = None,
     retained_column: str | None = None,
+    will: Will | None = None,
     name: str | None = None,
 ) -> Stream:
     """Read messages from a broker: `mqtt://[user[:password]@]host[:port]/topic`, or `mqtts://` with TLS.
 
     A message is acknowledged when its rows are committed. `shared` names a group of readers that divide the messages
-    among them. While the app is away, the broker keeps its messages for `session_expiry`; None is for ever. All about
-    it is in docs/mqtt.md.
+    among them. While the app is away, the broker keeps its messages for `session_expiry`; None is for ever. `will` is
+    what the broker sends if this source vanishes. Most of this can be said in the URL as well, behind a `?`, and goes
+    before what is said here. All about it is in docs/mqtt.md.
     """
     address, topic = parsed_url(
         url,
@@ -246,5 +250,6 @@ def mqtt(
         payload_bytes_max=payload_bytes_max,
         topic_column=topic_column,
         retained_column=retained_column,
+        will=will,
     )
     return source(spec, name=name)

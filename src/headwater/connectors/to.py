@@ -17,8 +17,10 @@ from headwater.connectors.local import CallSink, ConsoleSink, MemorySink, Nothin
 from headwater.connectors.mqtt_address import parsed_url
 from headwater.connectors.mqtt_client import Version, Will, whole_seconds
 from headwater.connectors.mqtt_messages import MessageFormat
+from headwater.connectors.mqtt_options import WRITING, with_options
+from headwater.connectors.mqtt_options import will as will
 from headwater.connectors.mqtt_sink import INFLIGHT, MqttSink
-from headwater.connectors.mqtt_topics import TopicTemplate, checked_name
+from headwater.connectors.mqtt_topics import TopicTemplate
 from headwater.connectors.tablesink import ROWS_PER_FILE, ParquetSink
 from headwater.model.errors import FlowError
 
@@ -67,6 +69,7 @@ def call(function: Callable[[pa.RecordBatch], object]) -> CallSink:
     return CallSink(function=function)
 
 
+@with_options(WRITING)
 def mqtt(
     url: str,
     topic: str | None = None,
@@ -90,8 +93,8 @@ def mqtt(
     """Send rows to a broker, a message each: `mqtt://[user[:password]@]host[:port]/topic`, or `mqtts://` with TLS.
 
     A topic may hold columns, as `city/{source}` does. Texts and bytes are those of `column`. A write ends when the
-    broker has answered for every row. `will` is what the broker sends if this sink vanishes. All about it is in
-    docs/mqtt.md.
+    broker has answered for every row. `will` is what the broker sends if this sink vanishes. Most of this can be said
+    in the URL as well, behind a `?`, and goes before what is said here. All about it is in docs/mqtt.md.
     """
     address, in_url = parsed_url(
         url,
@@ -117,11 +120,3 @@ def mqtt(
         keepalive_s=whole_seconds(keepalive, "keepalive"),
         inflight=inflight,
     )
-
-
-def will(topic: str, payload: str | bytes, *, qos: int = 1, retain: bool = True) -> Will:
-    """Say what the broker sends for a sink that vanishes without saying goodbye: `to.mqtt(..., will=to.will(...))`."""
-    if qos not in (0, 1, 2):
-        raise FlowError(f"qos={qos!r} is not a quality of service; give 0, 1 or 2")
-    data = payload.encode() if isinstance(payload, str) else payload
-    return Will(topic=checked_name(topic), payload=data, qos=qos, retain=retain)

@@ -55,12 +55,13 @@ def run(
     ] = None,
     loop: Annotated[bool, typer.Option("--loop", help="Start real data over when it ends.")] = False,
     source: Annotated[
-        str | None, typer.Option(metavar="URL|FILE", help="Take an application's rows from mqtt://... or a file.")
+        str | None,
+        typer.Option(metavar="URL|FILE", help="Take an application's rows from mqtt://host/topic?qos=1 or a file."),
     ] = None,
     sink: Annotated[
         str | None,
         typer.Option(
-            metavar="URL|FILE", help="Send results to mqtt://..., a file or the console.", show_default="nothing"
+            metavar="URL|FILE", help="Send results to mqtt://host/topic, a file or the console.", show_default="nothing"
         ),
     ] = None,
     settings: SetOption = None,

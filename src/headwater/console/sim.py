@@ -13,11 +13,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from headwater.console.run import SetOption
 from headwater.console.screen import screen
+from headwater.console.sim_flows import Subject, prepared
 from headwater.model.errors import ConfigError
 from headwater.runtime.config import cores_here
 from headwater.sim.faults import faults_named
-from headwater.sim.story import NODES_MIN, Outcome, told
+from headwater.sim.story import NODES_MIN, Outcome
 from headwater.sim.troubled import NODES_MAX
 
 SEEDS: Final = 100
@@ -27,6 +29,12 @@ FAILURES_TOLD: Final = 20  # in full; beyond that only the commands
 
 
 def sim(
+    flow: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FLOW.py[:NAME]|APP", help="Flows whose rows are to arrive.", show_default="apps without rows"
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="How many stories.")] = SEEDS,
     first: Annotated[int, typer.Option("--from", metavar="SEED", help="The first of the seeds.")] = 0,
     seed: Annotated[int | None, typer.Option(metavar="SEED", help="Only this story.")] = None,
@@ -34,23 +42,32 @@ def sim(
     nodes: Annotated[
         int | None, typer.Option(metavar="N", help="Nodes to begin with.", show_default="3 to 64, by the seed")
     ] = None,
+    rows: Annotated[int | None, typer.Option(help="Make so many rows for an application.", show_default="1000")] = None,
+    rate: Annotated[float | None, typer.Option(help="Rows a virtual second.", show_default="50")] = None,
+    settings: SetOption = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print every event; with --seed.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes.", show_default="one per core")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report of the run as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report on the last line.")] = False,
 ) -> None:
-    """Let misfortune strike rings of nodes with apps, in a simulator, and demand that they are whole again."""
+    """Let misfortune strike rings of nodes with apps, in a simulator, and demand that they are whole again.
+
+    With a flow, its rows are under way meanwhile, and must all arrive, each once.
+    """
     faults_named(faults)  # an unknown name is refused before anything runs
     _refuse_nonsense(seeds, seed, nodes, workers, trace=trace)
+    subject = Subject(flow, rows, rate, tuple(settings or ()))
     console = screen(stderr=as_json)
+    if subject.flow is not None:
+        _print_subject(console, subject)
     tally = Tally(faults=faults, nodes=nodes)
     if seed is not None:
-        tally.add(told(seed, faults, nodes, _line_printer(console) if trace else None))
+        tally.add(subject.story(seed, faults, nodes, _line_printer(console) if trace else None))
         _print_story(console, tally.outcomes[0])
     else:
         wanted = range(first, first + seeds)
         console.print(f"{seeds:,} stories of {faults}, seeds {first} to {first + seeds - 1}", markup=False)
-        for outcome in _with_progress(console, wanted, faults, nodes, workers or cores_here()):
+        for outcome in _with_progress(console, wanted, faults, nodes, subject, workers or cores_here()):
             tally.add(outcome)
             if outcome.failure is not None and tally.failed <= FAILURES_TOLD:
                 _print_failure(console, outcome)
@@ -137,32 +154,34 @@ def _counts(sizes: Iterator[int]) -> dict[str, int]:
 # --- many stories -----------------------------------------------------------------------------------------------------
 
 
-def _some(seeds: range, faults: str, nodes: int | None) -> list[Outcome]:
-    return [told(seed, faults, nodes) for seed in seeds]
+def _some(seeds: range, faults: str, nodes: int | None, subject: Subject) -> list[Outcome]:
+    return [subject.story(seed, faults, nodes) for seed in seeds]
 
 
-def _outcomes(seeds: range, faults: str, nodes: int | None, workers: int) -> Iterator[Outcome]:
+def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, workers: int) -> Iterator[Outcome]:
     """Let stories happen over processes, and yield how each ended, as they come."""
     parts = [seeds[start : start + SEEDS_AT_ONCE] for start in range(0, len(seeds), SEEDS_AT_ONCE)]
     if workers == 1:
         for part in parts:
-            yield from _some(part, faults, nodes)
+            yield from _some(part, faults, nodes, subject)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
-            for done in as_completed([pool.submit(_some, part, faults, nodes) for part in parts]):
+            for done in as_completed([pool.submit(_some, part, faults, nodes, subject) for part in parts]):
                 yield from done.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def _with_progress(console: Console, seeds: range, faults: str, nodes: int | None, workers: int) -> Iterator[Outcome]:
+def _with_progress(
+    console: Console, seeds: range, faults: str, nodes: int | None, subject: Subject, workers: int
+) -> Iterator[Outcome]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     began, failed = time.monotonic(), 0
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("", total=len(seeds))
-        for number, outcome in enumerate(_outcomes(seeds, faults, nodes, workers), start=1):
+        for number, outcome in enumerate(_outcomes(seeds, faults, nodes, subject, workers), start=1):
             failed += outcome.failure is not None
             pace = number / max(1e-9, time.monotonic() - began)
             progress.update(bar, completed=number, description=f"{pace:.1f} seeds/s, {failed} failed")
@@ -174,6 +193,14 @@ def _with_progress(console: Console, seeds: range, faults: str, nodes: int | Non
 
 def _line_printer(console: Console) -> Any:
     return lambda line: console.print(line, markup=False, soft_wrap=True)
+
+
+def _print_subject(console: Console, subject: Subject) -> None:
+    """Say what has to arrive."""
+    _, expected = prepared(subject)
+    for name, sinks in expected.items():
+        rows = ", ".join(f"{counts.total():,} rows in {sink}" for sink, counts in sinks.items())
+        console.print(f"{name}: {rows}, on a node that nothing disturbs", markup=False, soft_wrap=True)
 
 
 def _print_story(console: Console, outcome: Outcome) -> None:

@@ -66,6 +66,18 @@ class Acknowledging(Protocol):
 
 
 @runtime_checkable
+class Watched(Protocol):
+    """A reader, not `blocking`, whose rows come by a descriptor: it is asked as soon as there is something to read.
+
+    What it says of when to ask again then only bounds the wait.
+    """
+
+    def fileno(self) -> int:
+        """Return the descriptor, the same from its opening to its close."""
+        ...
+
+
+@runtime_checkable
 class SourceSpec(Protocol):
     """A source as the flow declares it."""
 

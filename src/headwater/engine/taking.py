@@ -1,11 +1,12 @@
 """Taking rows from the head of a queue: which ones, and what has to be known to commit or forget them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
+from headwater.engine.puts import Put
 from headwater.engine.schemas import KnownSchema, Schemas
 from headwater.engine.store import (
     QueueRecord,
@@ -44,6 +45,7 @@ class Taken:
     marks: int = 0
     queue_us: int = 0
     schedule_us: int = 0
+    in_hand: bool = False  # made by the same turn; it never lay in the queue
 
     @property
     def batch(self) -> pa.RecordBatch | None:
@@ -61,30 +63,62 @@ class Stretch:
     exact: bool = False
 
 
+class _Gathering:
+    """Lays out entries, in their order, as the stretches of what is taken."""
+
+    def __init__(self, taken: Taken, schemas: Schemas) -> None:
+        self._taken, self._schemas = taken, schemas
+        self._first: dict[int, KnownSchema] = {}
+        self._stamps: list[tuple[Stamp, ...]] = []
+        self._stretch: Stretch | None = None
+
+    def fits(self, source: int, known: KnownSchema) -> bool:
+        """Whether rows of this schema can be taken together with those before them in the same input."""
+        return self._schemas.fit(self._first.setdefault(source, known), known)
+
+    def add(self, source: int, batch: pa.RecordBatch, stamps: tuple[Stamp, ...]) -> None:
+        self._open().batches.setdefault(source, []).append(batch)
+        self._stamps.append(stamps)
+
+    def pass_mark(self, mark: Mark) -> None:
+        """Go past the end of an entry; behind an exact mark another stretch begins."""
+        stretch = self._open()
+        if mark.watermark_us != BEGINNING_OF_TIME or mark.idle:
+            stretch.marks.append(mark)
+            if mark.exact:
+                stretch.exact, self._stretch = True, None
+
+    def finish(self) -> Taken:
+        if self._stamps:
+            self._taken.stamps = self._stamps[0] if len(self._stamps) == 1 else merge_stamps(self._stamps)
+        return self._taken
+
+    def _open(self) -> Stretch:
+        if self._stretch is None:
+            self._stretch = Stretch()
+            self._taken.stretches.append(self._stretch)
+        return self._stretch
+
+
 def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:
     """Read up to so many waiting rows from the head of a queue, and the marks among and behind them."""
     record = read_queue(snapshot, instance)
     taken = Taken(instance, record, [], (), [], record.head_sequence, record.head_offset, 0)
-    stamps: list[tuple[Stamp, ...]] = []
-    first: dict[int, KnownSchema] = {}
-    stretch: Stretch | None = None
+    gathering = _Gathering(taken, schemas)
     for sequence, encoded in waiting_entries(snapshot, instance, record, rows_max):
         entry = decode_entry(encoded)
         if entry.rows and taken.rows >= rows_max:
             break
-        if stretch is None:
-            stretch = Stretch()
-            taken.stretches.append(stretch)
         offset = record.head_offset if sequence == record.head_sequence else 0
         wanted = min(entry.rows - offset, rows_max - taken.rows)
         if entry.rows:
             known = schemas.find(snapshot, entry.schema_id)
-            if not schemas.fit(first.setdefault(entry.mark.source, known), known):
+            if not gathering.fits(entry.mark.source, known):
                 break
             batch = decode_batch(entry.payload, known.schema, whole=known.whole)
-            part = batch if wanted == entry.rows else batch.slice(offset, wanted)
-            stretch.batches.setdefault(entry.mark.source, []).append(part)
-            stamps.append(entry.stamps if wanted == entry.rows else share_stamps(entry.stamps, wanted, entry.rows))
+            whole = wanted == entry.rows
+            stamps = entry.stamps if whole else share_stamps(entry.stamps, wanted, entry.rows)
+            gathering.add(entry.mark.source, batch if whole else batch.slice(offset, wanted), stamps)
             _account(taken, entry.enqueued_us, wanted, record.last_end_us, now_us)
         else:
             taken.marks += 1
@@ -94,15 +128,35 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
         taken.sequences.append(sequence)
         taken.head_sequence, taken.head_offset = sequence + 1, 0
         taken.bytes_gone += len(encoded)
-        if entry.mark.watermark_us != BEGINNING_OF_TIME or entry.mark.idle:
-            stretch.marks.append(entry.mark)
-            if entry.mark.exact:
-                stretch.exact, stretch = True, None
+        gathering.pass_mark(entry.mark)
         if taken.bytes_gone >= TURN_BYTES_MAX or len(taken.sequences) >= ENTRIES_MAX:
             break
-    if stamps:
-        taken.stamps = stamps[0] if len(stamps) == 1 else merge_stamps(stamps)
-    return taken
+    return gathering.finish()
+
+
+def take_in_hand(
+    snapshot: Snapshot, instance: InstanceId, puts: Sequence[Put], rows_max: int, schemas: Schemas
+) -> Taken | None:
+    """Take what the same turn has just made for a queue, as if it lay there; None if it has to lie there first.
+
+    Nothing may be in the queue, since that would have to go before. Others may still put something there meanwhile:
+    it comes by other channels, between which there is no order.
+    """
+    record = read_queue(snapshot, instance)
+    if record.head_sequence != record.next_sequence or sum(put.rows for put in puts) > rows_max:
+        return None
+    taken = Taken(instance, record, [], (), [], record.head_sequence, record.head_offset, 0, in_hand=True)
+    gathering = _Gathering(taken, schemas)
+    for put in puts:
+        if put.batch is not None and put.known is not None:
+            if not gathering.fits(put.mark.source, put.known):
+                return None
+            gathering.add(put.mark.source, put.batch, put.stamps)
+            taken.rows += put.rows
+        else:
+            taken.marks += 1
+        gathering.pass_mark(put.mark)
+    return gathering.finish()
 
 
 def waiting_entries(

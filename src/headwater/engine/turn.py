@@ -16,8 +16,9 @@ import pyarrow as pa
 from headwater.dataflow.graph import Spread
 from headwater.engine.keyed_state import Known, StateMemory, StoredState
 from headwater.engine.plans import ChainPlan, Outlet
+from headwater.engine.puts import Put
 from headwater.engine.reports import Filled, Trouble, TurnReport, read_counts
-from headwater.engine.schemas import KnownSchema, Schemas
+from headwater.engine.schemas import Schemas
 from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
@@ -27,13 +28,14 @@ from headwater.engine.store import (
     append,
     counts_key,
     entry_key,
+    pass_by,
     read_queue,
     state_prefix,
     times_key,
 )
-from headwater.engine.taking import Taken, advance, take
+from headwater.engine.taking import Taken, advance, take, take_in_hand
 from headwater.engine.times import Times, read_times
-from headwater.model.batch import Mark, encode_entry, encode_mark, share_stamps
+from headwater.model.batch import Mark, share_stamps
 from headwater.model.errors import Conflict, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import END_OF_TIME
@@ -51,7 +53,7 @@ class Prepared:
     taken: Taken
     plan: ChainPlan
     result: ChainResult
-    puts: list[tuple[int, int, bytes, KnownSchema | None]]  # instance, rows, encoded entry, its schema unless a mark
+    puts: list[Put]
     times: Times | None = None  # what is to be kept of time, if it changed
     known: dict[int, Known] | None = None  # what was read of the state, by the operator's index
     wake_us: int | None = None
@@ -159,10 +161,10 @@ def _put_marks(
         if outlet.marks:
             one_to_one = outlet.spread is Spread.FORWARD and len(outlet.targets) > 1
             reached = (outlet.targets[own_index],) if one_to_one else outlet.targets
-            encoded = encode_mark(now_us, mark._replace(source=outlet.source))
+            labelled = mark._replace(source=outlet.source)
             for target in reached:
                 if target not in told.get(number, ()):
-                    prepared.puts.append((target, 0, encoded, None))
+                    prepared.puts.append(Put(target, 0, now_us, labelled))
 
 
 def _emit(
@@ -194,8 +196,7 @@ def _emit(
         for target, part in spread(outlet, batch, own_index, taken.record.turns):
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
             labelled = sent._replace(source=outlet.source)
-            encoded = encode_entry(known.identity, now_us, part.num_rows, stamps, known.encode(part), labelled)
-            prepared.puts.append((target, part.num_rows, encoded, known))
+            prepared.puts.append(Put(target, part.num_rows, now_us, labelled, part, known, stamps))
             reached.setdefault(number, set()).add(target)
     return reached
 
@@ -210,11 +211,28 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
 
 
 def commit(store: Store, term: bytes, prepared: Sequence[Prepared], schemas: Schemas, now_us: int) -> list[TurnReport]:
-    """Commit the turns together; those that were superseded meanwhile are left out and say so."""
+    """Commit the turns together; those that were superseded meanwhile are left out and say so.
+
+    Where one has taken what another made, they hold together or not at all.
+    """
+    linked = any(one.taken.in_hand for one in prepared)
+    _encode(prepared)
     with store.write() as txn:
-        if txn.get(TERM_KEY) != term:
+        if txn.get(TERM_KEY) != term or (linked and not all(_is_current(txn, one.taken) for one in prepared)):
             return [_superseded(one.taken) for one in prepared]
         return [_commit_one(txn, one, schemas, now_us) for one in prepared]
+
+
+def _encode(prepared: Sequence[Prepared]) -> None:
+    """Make the bytes of what is to lie in queues while nobody waits for the lock."""
+    for one in prepared:
+        for put in one.puts:
+            if not put.in_hand:
+                put.encoded()
+
+
+def _is_current(txn: Transaction, taken: Taken) -> bool:
+    return _still_there(txn, taken, read_queue(txn, taken.instance))
 
 
 def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: int) -> TurnReport:
@@ -247,7 +265,11 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
 
 def _still_there(txn: Transaction, taken: Taken, record: QueueRecord) -> bool:
     before = taken.record
-    if (record.head_sequence, record.head_offset) != (before.head_sequence, before.head_offset):
+    if (record.head_sequence, record.head_offset, record.turns) != (
+        before.head_sequence,
+        before.head_offset,
+        before.turns,
+    ):
         return False
     if record.shed_rows == before.shed_rows:
         return True
@@ -279,19 +301,24 @@ def _commit_counts(txn: Transaction, prepared: Prepared) -> int:
     return prepared.result.counts[-1].made
 
 
-def _commit_puts(
-    txn: Transaction, app: AppId, puts: Sequence[tuple[int, int, bytes, KnownSchema | None]], schemas: Schemas
-) -> list[Filled]:
-    by_target: dict[int, list[tuple[int, bytes]]] = {}
-    for target, rows, encoded, known in puts:
-        if known is not None:
-            schemas.ensure(txn, known)
-        by_target.setdefault(target, []).append((rows, encoded))
+def _commit_puts(txn: Transaction, app: AppId, puts: Sequence[Put], schemas: Schemas) -> list[Filled]:
+    by_target: dict[int, list[Put]] = {}
+    for put in puts:
+        by_target.setdefault(put.target, []).append(put)
     filled = []
     for target, entries in by_target.items():
-        record = append(txn, InstanceId(app, target), entries)
+        record = _fill(txn, InstanceId(app, target), entries, schemas)
         filled.append(Filled(target, record.put_rows, record.put_bytes, record.put_marks))
     return filled
+
+
+def _fill(txn: Transaction, instance: InstanceId, puts: Sequence[Put], schemas: Schemas) -> QueueRecord:
+    if puts[0].in_hand:  # what one turn makes for a queue is all taken in hand, or none of it
+        return pass_by(txn, instance, sum(put.rows for put in puts), sum(put.rows == 0 for put in puts))
+    for put in puts:
+        if put.known is not None:
+            schemas.ensure(txn, put.known)
+    return append(txn, instance, [(put.rows, put.encoded()) for put in puts])
 
 
 def _superseded(taken: Taken) -> TurnReport:
@@ -348,39 +375,57 @@ class TurnRunner:
     memory: StateMemory = field(default_factory=StateMemory)
 
     def run(self, assignments: Sequence[Assignment]) -> list[TurnReport]:
-        """Take, compute and commit; rows that stop a flow are reported, and do not hold up the other assignments."""
+        """Take, compute and commit; rows that stop a flow are reported, and do not hold up the other assignments.
+
+        An assignment may follow rows that an earlier one made. It is handed them, and all is one commit.
+        """
         reports: list[TurnReport] = []
         prepared: list[Prepared] = []
-        filled: set[InstanceId] = set()
+        made: dict[InstanceId, list[Put]] = {}  # and not committed yet
         for assignment in assignments:
-            if assignment.instance in filled:  # it follows rows that this turn made: they have to be there first
+            handed = made.pop(assignment.instance, [])
+            taken, times = self._take(assignment, handed)
+            if taken is None:  # what was made for it has to lie in its queue first
                 reports += self._commit(prepared)
-                prepared, filled = [], set()
-            plan, chain = self.chains[assignment.instance]
-            now_us = self.clock()
-            times: Times | None = None
-            with self.store.read() as snapshot:
-                taken = take(snapshot, assignment.instance, assignment.rows_max, self.schemas, now_us)
-                if plan.timed:
-                    times = read_times(snapshot, assignment.instance, len(plan.operators))
-            if not taken.stretches and not _is_due(plan, times, now_us):
-                wake_us = None if times is None else times.wake_us
-                reports.append(_nothing(taken, note="empty", wake_us=wake_us))
+                prepared, made, handed = [], {}, []
+                taken, times = self._take(assignment, handed)
+            assert taken is not None
+            done = self._prepare(assignment, taken, times)
+            if isinstance(done, TurnReport):
+                reports.append(done)
                 continue
-            try:
-                known = self.memory.recall(assignment.instance, taken.record.turns)
-                done = prepare(
-                    plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn, times, known
-                )
-            except UserCodeError as failure:
-                trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
-                reports.append(_nothing(taken, trouble=trouble))
-            else:
-                prepared.append(done)
-                filled.update(InstanceId(plan.app, target) for target, _, _, _ in done.puts)
+            prepared.append(done)
+            for put in handed:
+                put.in_hand = True
+            for put in done.puts:
+                made.setdefault(InstanceId(done.plan.app, put.target), []).append(put)
         if prepared:
             reports += self._commit(prepared)
         return reports
+
+    def _take(self, assignment: Assignment, handed: Sequence[Put]) -> tuple[Taken | None, Times | None]:
+        """Take what was handed on within the turn, else from the queue; and read how far time has come."""
+        instance, rows_max = assignment.instance, assignment.rows_max
+        plan, _ = self.chains[instance]
+        taken: Taken | None
+        with self.store.read() as snapshot:
+            if handed:
+                taken = take_in_hand(snapshot, instance, handed, rows_max, self.schemas)
+            else:
+                taken = take(snapshot, instance, rows_max, self.schemas, self.clock())
+            return taken, read_times(snapshot, instance, len(plan.operators)) if plan.timed else None
+
+    def _prepare(self, assignment: Assignment, taken: Taken, times: Times | None) -> Prepared | TurnReport:
+        """Compute; where nothing is to be done or the rows stop the flow, return the report of that."""
+        plan, chain = self.chains[assignment.instance]
+        if not taken.stretches and not _is_due(plan, times, self.clock()):
+            return _nothing(taken, note="empty", wake_us=None if times is None else times.wake_us)
+        try:
+            known = self.memory.recall(assignment.instance, taken.record.turns)
+            return prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn, times, known)
+        except UserCodeError as failure:
+            trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
+            return _nothing(taken, trouble=trouble)
 
     def _commit(self, prepared: Sequence[Prepared]) -> list[TurnReport]:
         try:

@@ -50,6 +50,7 @@ class Deployment:
     agreed: tuple[m.Placed, ...] = ()  # how the app is placed, as its owner said last
     proposed_since: Instant | None = None  # another placement, which the owner has not answered yet
     owner_knows: bool = False
+    runs_since: Instant | None = None
     ended_at: Instant | None = None
 
     def begin_phase(self) -> None:
@@ -63,12 +64,11 @@ class Deployment:
 
     def to_start(self, entry: m.Entry) -> list[m.Placed]:
         """Return the instances that should run, and have not said so."""
-        chains = entry.spec.chains
-        return [
-            one
-            for one in entry.placed
-            if one.instance not in self.started and (one.instance in self.wanted or not chains[one.instance].on_demand)
-        ]
+        return [one for one in entry.placed if one.instance not in self.started and self.is_wanted(entry, one.instance)]
+
+    def is_wanted(self, entry: m.Entry, instance: int) -> bool:
+        """Whether an instance should run: one on demand only if rows have asked for it."""
+        return instance in self.wanted or instance in self.started or not entry.spec.chains[instance].on_demand
 
     def nodes_on_ways(self) -> list[Peer]:
         """Return all nodes on the ways of all sources, each once."""

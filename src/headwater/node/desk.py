@@ -12,6 +12,7 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register, term_after
@@ -19,7 +20,6 @@ from headwater.node.row_messages import HomeTold, HomeWanted
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
-MOVED_MAX: Final = 1_000
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
 SOURCE: Final = m.ChainSpec("source", 0, 0, ())
 HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
@@ -35,7 +35,6 @@ class Desk:
         self.deployments: dict[str, Deployment] = {}
         self._rooms_asked: dict[int, str] = {}
         self._handing_to: Peer | None = None
-        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
     @property
     def apps(self) -> int | None:
@@ -85,10 +84,17 @@ class Desk:
             some = tuple(self._register.entries.values())
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
         self._register.compare()
+        for entry in self._register.entries.values():
+            self._claim(entry)
         if self._handing_to is not None and not self._register.entries:
             self._close()
         else:
             self._announce()
+
+    def _claim(self, entry: m.Entry) -> None:
+        ground, spec = self._ground, entry.spec
+        has_ended = entry.phase in ENDS
+        ground.send(ground.own, m.AppClaimed(ground.own, spec.name, spec.key, entry.term, ground.own, has_ended))
 
     def _close(self) -> None:
         self.is_open = False
@@ -102,53 +108,76 @@ class Desk:
         """Take an app into the register, if there is room."""
         app, ground = message.spec.name, self._ground
         known = self._register.entries.get(app)
-        if known is None and app in self._moved:
-            self._point_on(app, message.sender)
+        if known is None and (moved := self._register.whose(app, message.term)):
+            ground.send(message.sender, m.StewardMoved(ground.own, app, *moved))
             return
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
-            self._take(self._new_entry(message.spec, AppPhase.PLACING, message.sender))
+            self._take(self._new_entry(message.spec, message.term, AppPhase.PLACING, message.sender))
             self._go_on(app)
-        taken = app in self._register.entries
-        ground.send(message.sender, m.RegisterTold(ground.own, message.number, app, taken=taken))
+        entry = self._register.entries.get(app)
+        term = 0 if entry is None else entry.term
+        told = m.RegisterTold(ground.own, message.number, app, taken=entry is not None, term=term)
+        ground.send(message.sender, told)
 
-    def _new_entry(self, spec: m.AppSpec, phase: AppPhase, owner: Peer) -> m.Entry:
-        return m.Entry(spec, term_after(0, self._ground.rng), 1, phase, (), owner)
+    def _new_entry(self, spec: m.AppSpec, term: int, phase: AppPhase, owner: Peer) -> m.Entry:
+        return m.Entry(spec, term_after(term, self._ground.rng), 1, phase, (), owner)
 
     def _take(self, entry: m.Entry) -> None:
-        self._moved.pop(entry.spec.name, None)
         self.deployments[entry.spec.name] = Deployment()
         self._register.put(entry)
 
     def inherit(self, entries: list[m.Entry]) -> None:
         """Go on with the apps of a steward that is lost, or that hands them over."""
         for entry in entries:
-            known = self._register.entries.get(entry.spec.name)
-            if (known is not None and not entry.is_newer_than(known)) or self._has_moved_since(entry):
-                continue
-            self.open()
-            ends = known is not None and known.phase in ENDS
-            taken = msgspec.structs.replace(
-                entry,
-                term=term_after(entry.term, self._ground.rng),
-                version=entry.version + 1,
-                phase=AppPhase.ENDING if ends else entry.phase,
-            )
-            self._take(taken)
-            self._tell_changed(taken)
-            self._go_on(entry.spec.name)
+            app = entry.spec.name
+            known = self._register.entries.get(app)
+            if known is None and (moved := self._register.whose(app, entry.term)):
+                self._register.pass_to(moved[1], entry, moved[0])
+            elif known is None or entry.is_newer_than(known):
+                self._take_over(entry, ends=known is not None and known.phase in ENDS)
+            elif entry.phase in ENDS:
+                self._end(known)
 
-    def _has_moved_since(self, entry: m.Entry) -> bool:
-        """Whether we have known the app under a higher term, and let go of it."""
-        moved = self._moved.get(entry.spec.name)
-        return moved is not None and moved[0] > entry.term
+    def _take_over(self, entry: m.Entry, *, ends: bool) -> None:
+        self.open()
+        taken = msgspec.structs.replace(
+            entry,
+            term=term_after(entry.term, self._ground.rng),
+            version=entry.version + 1,
+            phase=AppPhase.ENDING if ends else entry.phase,
+        )
+        self._take(taken)
+        self._tell_changed(taken)
+        self._go_on(entry.spec.name)
 
     def given_back(self, message: m.ReplicaSent) -> None:
         """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
-        self.inherit([entry for entry in message.entries if entry.spec.name not in self._register.entries])
-        is_keeper, known = self._register.is_keeper(message.sender), self._register.entries
-        names = [entry.spec.name for entry in message.entries]
-        self._register.drop_at(message.sender, [app for app in names if not is_keeper or app not in known])
+        register = self._register
+        lacking = [one for one in message.entries if one.phase in ENDS or one.spec.name not in register.entries]
+        self.inherit([entry for entry in lacking if not register.has_dropped(entry)])
+        for entry in message.entries:
+            app = entry.spec.name
+            if moved := register.whose(app, entry.term):
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
+            elif register.has_dropped(entry) or register.may_forget(message.sender, app):
+                register.drop_at(message.sender, [app])
+
+    def without_settled(self, message: m.ReplicaSent) -> m.ReplicaSent:
+        """Tell a keeper of a lost steward's apps whose they are by now, and return those of which we do not know it."""
+        open_ = []
+        for entry in message.entries:
+            app, ours = entry.spec.name, self._register.entries.get(entry.spec.name)
+            if ours is not None and ours.term > entry.term:
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, ours.term, self._ground.own))
+            elif moved := self._register.whose(app, entry.term):
+                self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
+            else:
+                open_.append(entry)
+                continue
+            if entry.phase in ENDS:
+                self.inherit([entry])
+        return m.ReplicaSent(message.sender, message.steward, tuple(open_))
 
     def _tell_changed(self, entry: m.Entry) -> None:
         app = entry.spec.name
@@ -176,42 +205,44 @@ class Desk:
         """Let go of what another steward has taken over."""
         for app, term in message.apps:
             if self._is_behind(app, term):
-                self._moved_to(app, term, message.sender)
+                self._hand_on(app, term, message.sender)
 
     def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
         """Let go of apps of which somebody else is the steward, under a higher term."""
         for app, term in apps:
-            if self._is_behind(app, term) and by.id != self._ground.own.id:
+            if self._is_behind(app, term):
                 entry = self._register.entries[app]
-                if entry.phase in ENDS:
+                if by.id == self._ground.own.id:
+                    self._rise_above(entry, term)
+                elif entry.phase in ENDS:
                     self._end_there(entry, by)
                 else:
-                    self._moved_to(app, term, by)
-
-    def _moved_to(self, app: str, term: int, by: Peer) -> None:
-        self._let_go([app])
-        self._moved.pop(app, None)
-        self._moved[app] = (term, by)
-        if len(self._moved) > MOVED_MAX:
-            del self._moved[next(iter(self._moved))]
+                    self._hand_on(app, term, by)
 
     def _end_there(self, entry: m.Entry, by: Peer) -> None:
         """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
-        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec))
+        self._ground.send(by, m.EndAsked(self._ground.own, entry.spec, entry.term))
         if entry.phase == AppPhase.ENDED:
             self.deployments[entry.spec.name].stopped.clear()
             self._change(entry, phase=AppPhase.ENDING)
             self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
 
+    def _rise_above(self, entry: m.Entry, term: int) -> None:
+        """Go on under a term that counts: hosts know one that we, or somebody who is lost, had and have forgotten."""
+        risen = self._change(entry, term=term_after(term, self._ground.rng))
+        self._tell_changed(risen)
+
     def _is_behind(self, app: str, term: int) -> bool:
         entry = self._register.entries.get(app)
         return entry is not None and entry.term < term
 
-    def _let_go(self, apps: list[str]) -> None:
-        self._register.drop(apps)
-        for app in apps:
-            del self.deployments[app]
-            self._ground.timers.cancel(("deploy", app))
+    def _hand_on(self, app: str, term: int, steward: Peer) -> None:
+        self._forget(app)
+        self._register.hand_on(app, term, steward)
+
+    def _forget(self, app: str) -> None:
+        del self.deployments[app]
+        self._ground.timers.cancel(("deploy", app))
 
     # --- step by step -------------------------------------------------------------------------------------------------
 
@@ -297,10 +328,10 @@ class Desk:
         if not waiting:
             self._run(entry, deployment)
             return
-        if not self._is_agreed(entry, deployment):
+        if not is_agreed(ground, entry, deployment):
             return
         if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
-            replaceable = [placed.host for placed in waiting if not _is_kept(entry, placed)]
+            replaceable = [placed.host for placed in waiting if not is_kept(entry, placed)]
             if replaceable:
                 self._place_anew(entry, deployment, replaceable)
                 return
@@ -335,6 +366,7 @@ class Desk:
     def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
         """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
         gone = {host.id for host in hosts}
+        is_full_everywhere = gone <= deployment.refused
         deployment.refused |= gone
         if len(deployment.refused) > 64:
             deployment.refused = gone
@@ -344,7 +376,10 @@ class Desk:
         deployment.ways.clear()
         deployment.rooms.clear()
         self._change(entry, placed=kept, phase=AppPhase.PLACING)
-        self._go_on(entry.spec.name)
+        if is_full_everywhere:  # nobody has room who did not refuse before: that takes its time
+            self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
+        else:
+            self._go_on(entry.spec.name)
 
     def _run(self, entry: m.Entry, deployment: Deployment) -> None:
         if deployment.missing(entry):
@@ -357,16 +392,16 @@ class Desk:
     def _watch(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, app = self._ground, entry.spec.name
         if not deployment.owner_knows:
-            ground.send(entry.owner, m.AppRunning(ground.own, app))
+            ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
         quiet = Instant(ground.now - ground.config.host_silence_max)
-        lost = [placed for placed in entry.placed if self._is_lost(entry, placed)]
+        lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
         if lost:
             deployment.started -= {placed.instance for placed in lost}
             self._place_anew(entry, deployment, [placed.host for placed in lost])
             return
         heard = deployment.instances_heard
-        started = (one.instance for one in entry.placed if one.instance in deployment.started)
-        gone = {one for one in started if heard.setdefault(one, ground.now) < quiet}
+        wanted = (one.instance for one in entry.placed if deployment.is_wanted(entry, one.instance))
+        gone = {one for one in wanted if heard.setdefault(one, ground.now) < quiet}
         if gone:  # the host is there, but was restarted, and knows nothing of them
             deployment.started -= gone
             self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
@@ -375,19 +410,12 @@ class Desk:
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
                 deployment.sources_read.discard(number)
-            elif entry.spec.flow and number not in deployment.sources_read and self._is_agreed(entry, deployment):
+            elif entry.spec.flow and number not in deployment.sources_read and may_read(ground, entry, deployment):
                 self._ask_to_start(entry, -1 - number, peer, SOURCE, peer)
         unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
         for host in sorted(unheard):
             ground.send(host, m.StewardChanged(ground.own, app, entry.term))
         ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
-
-    def _is_lost(self, entry: m.Entry, placed: m.Placed) -> bool:
-        """Whether a host has been silent for longer than what it runs can wait."""
-        config = self._ground.config
-        patience = config.keeper_silence_max if _is_kept(entry, placed) else config.host_silence_max
-        heard = self.deployments[entry.spec.name].heard.setdefault(placed.host.id, self._ground.now)
-        return heard < self._ground.now - patience
 
     def home_wanted(self, message: HomeWanted) -> None:
         """Tell where an instance is that rows look for; if it is nowhere yet, place it."""
@@ -404,29 +432,20 @@ class Desk:
             deployment.wanted.add(message.instance)
             self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
 
-    def _is_agreed(self, entry: m.Entry, deployment: Deployment) -> bool:
-        """Whether the app's owner has agreed to where it is placed; it is asked if not, but not for ever."""
-        if deployment.agreed == entry.placed or not any(chain.keeps for chain in entry.spec.chains):
-            return True
-        ground = self._ground
-        if deployment.proposed_since is None:
-            deployment.proposed_since = ground.now
-        ground.send(entry.owner, m.PlacementTold(ground.own, entry.spec.name, deployment.agreed, entry.placed))
-        return ground.now - deployment.proposed_since > ground.config.owner_silence_max
-
     def placement_heard(self, message: m.PlacementHeard) -> None:
         """Go on with what the owner has agreed to, or with how the app was placed before."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase in ENDS:
             return
         deployment.agreed, deployment.proposed_since = message.placed, None
-        if message.placed != entry.placed:
-            if not message.placed or entry.owner.id != message.sender.id:
-                return
+        if message.placed and message.placed != entry.placed:
             known = set(entry.placed)
             deployment.started &= {one.instance for one in message.placed if one in known}
-            entry = self._change(entry, placed=message.placed, phase=AppPhase.STARTING, has_run=True)
+            entry = self._change(entry, placed=message.placed, phase=AppPhase.STARTING)
+        if message.has_run and not entry.has_run:
+            entry = self._change(entry, has_run=True)
         if entry.phase == AppPhase.STARTING:
+            deployment.begin_phase()  # nobody has been asked to start anything before
             self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
@@ -446,8 +465,9 @@ class Desk:
                 self._point_on(app, message.sender)
                 strange.append((app, instance))
                 continue
-            if term > entry.term:
-                continue  # it has heard from another steward, who will tell us
+            if term > entry.term:  # whoever had it under that term does not answer its hosts, and they turn to us
+                self._rise_above(entry, term)
+                entry = self._register.entries[app]
             deployment = self.deployments[app]
             deployment.heard[message.sender.id] = self._ground.now
             deployment.unheard.discard(message.sender.id)
@@ -455,6 +475,8 @@ class Desk:
                 deployment.sources_heard[-1 - instance] = self._ground.now
             if self._belongs(entry, instance, message.sender):
                 deployment.instances_heard[instance] = self._ground.now
+                if instance >= 0:
+                    deployment.started.add(instance)
                 mine.append((app, instance, entry.term))
             else:
                 unknown.append((app, instance))
@@ -464,8 +486,7 @@ class Desk:
 
     def _point_on(self, app: str, host: Peer) -> None:
         """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
-        moved = self._moved.get(app)
-        if moved is not None:
+        if moved := self._register.whose(app, 0):
             self._ground.send(host, m.StewardMoved(self._ground.own, app, *moved))
 
     def _belongs(self, entry: m.Entry, instance: int, host: Peer) -> bool:
@@ -482,17 +503,27 @@ class Desk:
         """End an app: stop all of it, then remember for a while that it has ended."""
         app = message.spec.name
         entry = self._entry(app)
-        if entry is None and app in self._moved:
-            self._point_on(app, message.sender)
+        if entry is None and (moved := self._register.whose(app, message.term)):
+            self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
         elif entry is None:  # we may have forgotten it, and others not
             self.open()
-            self._take(self._new_entry(message.spec, AppPhase.ENDING, message.sender))
+            self._take(self._new_entry(message.spec, message.term, AppPhase.ENDING, message.sender))
             self._go_on(app)
         elif entry.phase == AppPhase.ENDED:
             self._ground.send(message.sender, m.EndTold(self._ground.own, app))
-        elif entry.phase != AppPhase.ENDING:
+        else:
+            self._end(entry)
+
+    def end_known(self, message: m.EndKnown) -> None:
+        """End an app that was ended through another steward."""
+        entry = self._entry(message.app)
+        if entry is not None:
+            self._end(entry)
+
+    def _end(self, entry: m.Entry) -> None:
+        if entry.phase not in ENDS:
             self._change(entry, phase=AppPhase.ENDING)
-            self._go_on(app)
+            self._go_on(entry.spec.name)
 
     def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, spec = self._ground, entry.spec
@@ -524,11 +555,7 @@ class Desk:
         if deployment.ended_at is None:
             deployment.ended_at = ground.now
         if ground.now - deployment.ended_at >= ground.config.ended_kept:
-            self._let_go([entry.spec.name])
+            self._forget(entry.spec.name)
+            self._register.drop(entry.spec.name)
         else:
             ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
-
-
-def _is_kept(entry: m.Entry, placed: m.Placed) -> bool:
-    """Whether an instance has something on its host by now that is nowhere else."""
-    return entry.has_run and entry.spec.chains[placed.instance].keeps

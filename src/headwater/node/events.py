@@ -32,6 +32,7 @@ class AppSubmitted:
 
     spec: AppSpec
     placed: tuple[Placed, ...] = ()
+    has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +160,11 @@ class NoteAppRuns(NamedTuple):
 
 
 class NotePlaced(NamedTuple):
-    """Take note, durably, of where the instances of an app are that was submitted here."""
+    """Take note, durably, of where the instances of an app are that was submitted here, and if it has run there."""
 
     app: str
     placed: tuple[Placed, ...]
+    has_run: bool
 
 
 class NoteAppEnded(NamedTuple):

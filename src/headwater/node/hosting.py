@@ -26,7 +26,7 @@ class Hosted:
     term: int
     steward: Peer
     anchor: Peer
-    heard: Instant  # when a steward last said that it knows of it
+    heard: Instant  # when a steward last answered us
     strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
@@ -37,7 +37,7 @@ class Sourced:
     key: NodeId
     term: int
     steward: Peer
-    heard: Instant  # when a steward last said that it knows of it
+    heard: Instant  # when a steward last answered us
     strange_since: Instant | None = None  # no steward that we asked knows of it
     is_read: bool = False  # whether its rows are being read
 
@@ -231,7 +231,7 @@ class Hosting:
     def _whom_to_tell(self, kept: Hosted | Sourced) -> Peer:
         """Return its steward; of one that has been silent for long, whoever is at its place now and may be the heir."""
         ground = self._ground
-        if ground.now - kept.heard <= ground.config.steward_silence_max or kept.strange_since is not None:
+        if ground.now - kept.heard <= ground.config.steward_silence_max:
             return kept.steward
         return ground.ring.next_hop(kept.steward.id) or ground.own
 
@@ -243,7 +243,7 @@ class Hosting:
         kept, ground = self._find(app, instance), self._ground
         if kept is None:
             return
-        kept.steward = teller
+        kept.steward, kept.heard = teller, ground.now
         if kept.strange_since is None:
             kept.strange_since = ground.now
         elif ground.now - kept.strange_since > ground.config.strange_max:

@@ -98,24 +98,27 @@ class Appointed(Message, frozen=True, tag="sp"):
 
 
 class RegisterAsked(Message, frozen=True, tag="rg"):
-    """Take care of this app."""
+    """Take care of this app. It was in a register under this term before, and is not there any more (0: never)."""
 
     number: int
     spec: AppSpec
+    term: int = 0
 
 
 class RegisterTold(Message, frozen=True, tag="rd"):
-    """It is in my register; or, not taken, I have no room or am no steward."""
+    """It is in my register, under this term; or, not taken, I have no room or am no steward."""
 
     number: int
     app: str
     taken: bool
+    term: int = 0
 
 
 class AppRunning(Message, frozen=True, tag="ar"):
-    """Your app runs: all its instances have started."""
+    """Your app runs, under this term: all its instances have started."""
 
     app: str
+    term: int
 
 
 class AppRunningHeard(Message, frozen=True, tag="ah"):
@@ -137,12 +140,20 @@ class PlacementHeard(Message, frozen=True, tag="lh"):
 
     app: str
     placed: tuple[Placed, ...]
+    has_run: bool  # placed like this: rows and state lie there
 
 
 class EndAsked(Message, frozen=True, tag="ea"):
-    """End this app; whoever has never heard of it can end it nevertheless, by its spec."""
+    """End this app; whoever has never heard of it can end it nevertheless, by its spec, above this term."""
 
     spec: AppSpec
+    term: int = 0
+
+
+class EndKnown(Message, frozen=True, tag="ek"):
+    """This app, whose steward you are, was ended through another: end it."""
+
+    app: str
 
 
 class EndTold(Message, frozen=True, tag="et"):
@@ -188,6 +199,16 @@ class HandedOverTaken(Message, frozen=True, tag="hk"):
     """They are mine now."""
 
     apps: tuple[tuple[str, int], ...]  # and the terms under which I keep them
+
+
+class AppClaimed(Message, frozen=True, tag="ac"):
+    """On its way to whoever owns the app's key: this steward has the app in its register, under this term."""
+
+    app: str
+    key: NodeId
+    term: int
+    steward: Peer
+    has_ended: bool
 
 
 # --- placing ----------------------------------------------------------------------------------------------------------
@@ -311,12 +332,14 @@ ControlMessage = (
     | PlacementHeard
     | EndAsked
     | EndTold
+    | EndKnown
     | ReplicaSent
     | ReplicaKept
     | ReplicaWanted
     | ReplicaDropped
     | HandedOver
     | HandedOverTaken
+    | AppClaimed
     | PathAsked
     | PathTold
     | RoomAsked

@@ -11,6 +11,7 @@ from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node import row_messages
 from headwater.node.carrying import BOUND, Carrying, Dock
+from headwater.node.claims import Claims
 from headwater.node.desk import ANNOUNCE, Desk
 from headwater.node.events import (
     AppClosed,
@@ -67,6 +68,7 @@ class Node:
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
         self.carrying = Carrying(self._ground, self.trees, dock, self.hosting.steward_of)
+        self._claims = Claims(self._ground)
         self._waiting: list[AppSubmitted] = []  # until we are in the ring
 
     # --- the four handles ---------------------------------------------------------------------------------------------
@@ -175,11 +177,11 @@ class Node:
         self.hosting.begin()
         waiting, self._waiting = self._waiting, []
         for submitted in waiting:
-            self.seeking.submit(submitted.spec, submitted.placed)
+            self.seeking.submit(submitted)
 
     def _submit(self, submitted: AppSubmitted) -> None:
         if self.is_active:
-            self.seeking.submit(submitted.spec, submitted.placed)
+            self.seeking.submit(submitted)
         else:
             self._waiting.append(submitted)
 
@@ -263,6 +265,8 @@ class Node:
             self.desk.given_back(message)
             return
         self.desk.overtaken([(entry.spec.name, entry.term) for entry in message.entries], message.steward)
+        if message.sender.id != message.steward.id:
+            message = self.desk.without_settled(message)
         self.register.keep(message)
         self._look_for_inheritance()
 
@@ -270,11 +274,13 @@ class Node:
         self.hosting.steward_changed(message)
         self.seeking.steward_changed(message)
         self.desk.overtaken([(message.app, message.term)], message.sender)
+        self.register.moved(message.app, message.term, message.sender)
 
     def _steward_moved(self, message: m.StewardMoved) -> None:
         self.hosting.steward_moved(message)
         self.seeking.steward_moved(message)
         self.desk.overtaken([(message.app, message.term)], message.steward)
+        self.register.moved(message.app, message.term, message.steward)
 
 
 _HEARD: Final[dict[type[Any], Any]] = {
@@ -291,6 +297,8 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.PlacementHeard: lambda node, message: node.desk.placement_heard(message),
     m.EndAsked: lambda node, message: node.desk.end_asked(message),
     m.EndTold: lambda node, message: node.seeking.has_ended(message),
+    m.EndKnown: lambda node, message: node.desk.end_known(message),
+    m.AppClaimed: lambda node, message: node._claims.claimed(message),
     m.ReplicaSent: Node._replica_sent,
     m.ReplicaKept: lambda node, message: node.register.kept(message),
     m.ReplicaWanted: lambda node, message: node.register.give_back(message),

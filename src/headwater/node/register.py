@@ -11,16 +11,21 @@ its keepers again and again; and a keeper that no longer hears from the steward 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.part import Ground
+
+Value = TypeVar("Value")
 
 REPLICAS: Final = ("replicas", b"")
 ENTRIES_MAX: Final = 8  # in one message
-DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go
+DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go, or went to another steward
 DRAWN_BITS: Final = 32  # of a term: two that are drawn at the same time differ
 
 
@@ -48,26 +53,60 @@ class Register:
         self.copies: dict[NodeId, _Copy] = {}
         self._kept_by: dict[NodeId, dict[str, tuple[int, int]]] = {}  # which leaf has which versions
         self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
+        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
     def put(self, entry: m.Entry) -> None:
         """Keep a new version of an entry, and see that leaves keep it too."""
         known = self.entries.get(entry.spec.name)
         assert entry.is_newer_than(known), (entry.spec.name, entry.term, entry.version)
         self.entries[entry.spec.name] = entry
+        self._moved.pop(entry.spec.name, None)
         self.replicate()
 
-    def drop(self, apps: Iterable[str]) -> None:
-        """Care for apps no more."""
-        gone = {app: self.entries.pop(app).term for app in apps if app in self.entries}
-        if gone:
-            self._dropped |= gone
-            while len(self._dropped) > DROPPED_MAX:
-                del self._dropped[next(iter(self._dropped))]
-            for peer in self._keepers():
-                self.drop_at(peer, gone)
-            for kept in self._kept_by.values():
-                for app in gone:
-                    kept.pop(app, None)
+    def drop(self, app: str) -> m.Entry:
+        """Care for an app no more, and return its entry. Keepers forget it when we next compare notes with them."""
+        entry = self.entries.pop(app)
+        _remember(self._dropped, app, entry.term)
+        return entry
+
+    def hand_on(self, app: str, term: int, steward: Peer) -> None:
+        """Leave an app to the steward who has it under a higher term; we and our keepers keep it for that one now."""
+        self.pass_to(steward, self.drop(app), term)
+        _remember(self._moved, app, (term, steward))
+        for peer in self._keepers():
+            self._ground.send(peer, m.StewardMoved(self._ground.own, app, term, steward))
+
+    def whose(self, app: str, above: int) -> tuple[int, Peer] | None:
+        """Return who has an app that was ours, if under a term higher than this."""
+        moved = self._moved.get(app)
+        return moved if moved is not None and moved[0] > above else None
+
+    def pass_to(self, steward: Peer, entry: m.Entry, term: int) -> None:
+        """Keep an entry for the steward who has the app under a higher term, until it tells us to forget it.
+
+        It may be lost before anybody else keeps what it has taken over. Whoever inherits the app then goes on above
+        that term, as it is the one that hosts know.
+        """
+        if steward.id != self._ground.own.id:
+            app, copy = entry.spec.name, self.copies.setdefault(steward.id, _Copy(steward, self._ground.now))
+            passed: m.Entry = msgspec.structs.replace(entry, term=term, version=0)
+            known = copy.entries.get(app)
+            if known is None or passed.is_newer_than(known):
+                copy.entries[app] = passed
+            elif passed.phase in ENDS:
+                copy.entries[app] = self._ended_for(steward, known)
+
+    def moved(self, app: str, term: int, steward: Peer) -> None:
+        """Keep what we kept of an app for the steward who has it under a higher term."""
+        if steward.id == self._ground.own.id and app not in self.entries:
+            return
+        for identity, copy in list(self.copies.items()):
+            entry = copy.entries.get(app)
+            if entry is not None and identity != steward.id and entry.term < term:
+                del copy.entries[app]
+                if not copy.entries:
+                    del self.copies[identity]
+                self.pass_to(steward, entry, term)
 
     # --- copies of ours -----------------------------------------------------------------------------------------------
 
@@ -95,39 +134,47 @@ class Register:
             self._ground.send(peer, m.ReplicaSent(self._ground.own, self._ground.own, ()))
 
     def kept(self, message: m.ReplicaKept) -> None:
-        """Take note of what a leaf keeps for us, or has taken over of what we kept for another."""
+        """Take note of what a leaf keeps for us."""
         if message.steward.id != self._ground.own.id:
-            self._passed_on(message)
-            return
+            return  # one whom we told of another's apps keeps them too; that is no reason to forget them here
         known = self._kept_by[message.sender.id] = {app: (term, version) for app, term, version in message.kept}
-        strange = [app for app in known if app not in self.entries]
-        dropped = [app for app in strange if self._dropped.get(app, -1) >= known[app][0]]
-        self.drop_at(message.sender, dropped)
-        if forgotten := tuple(app for app in strange if app not in dropped):
-            self._ground.send(message.sender, m.ReplicaWanted(self._ground.own, forgotten))
+        self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
         lacking = any(known.get(app, (-1, -1)) < (one.term, one.version) for app, one in self.entries.items())
         if lacking and REPLICAS not in self._ground.timers:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
+
+    def _judge_strange(self, keeper: Peer, kept: list[tuple[str, int, int]]) -> None:
+        """Tell a keeper whose the apps are that it keeps for us and we do not have, or ask for what we have forgotten."""
+        forgotten = []
+        for app, term, _ in kept:
+            if moved := self.whose(app, term):
+                self._ground.send(keeper, m.StewardMoved(self._ground.own, app, *moved))
+            elif self._has_dropped(app, term):
+                self.drop_at(keeper, [app])
+            else:
+                forgotten.append(app)
+        if forgotten:
+            self._ground.send(keeper, m.ReplicaWanted(self._ground.own, tuple(forgotten)))
+
+    def may_forget(self, keeper: Peer, app: str) -> bool:
+        """Whether somebody need not keep an app for us: others do, and it is not near enough to be one of them."""
+        entry, keepers = self.entries.get(app), self._keepers()
+        if entry is None or any(peer.id == keeper.id for peer in keepers):
+            return False
+        now = (entry.term, entry.version)
+        return bool(keepers) and all(self._kept_by.get(peer.id, {}).get(app, (-1, -1)) >= now for peer in keepers)
+
+    def has_dropped(self, entry: m.Entry) -> bool:
+        """Whether we have let go of an app since it was in our care under this entry's term."""
+        return self._has_dropped(entry.spec.name, entry.term)
+
+    def _has_dropped(self, app: str, term: int) -> bool:
+        return self._dropped.get(app, -1) >= term
 
     def drop_at(self, keeper: Peer, apps: Iterable[str]) -> None:
         """Let somebody forget what it keeps for us."""
         if gone := tuple(apps):
             self._ground.send(keeper, m.ReplicaDropped(self._ground.own, self._ground.own, gone))
-
-    def is_keeper(self, peer: Peer) -> bool:
-        """Whether a peer should keep a copy of our register."""
-        return any(peer.id == keeper.id for keeper in self._keepers())
-
-    def _passed_on(self, message: m.ReplicaKept) -> None:
-        copy = self.copies.get(message.steward.id)
-        if copy is None or message.sender.id == message.steward.id:
-            return
-        for app, term, version in message.kept:
-            entry = copy.entries.get(app)
-            if entry is not None and (term, version) >= (entry.term, entry.version):
-                del copy.entries[app]
-        if not copy.entries:
-            del self.copies[message.steward.id]
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more, and find another keeper."""
@@ -154,9 +201,22 @@ class Register:
             copy.heard = self._ground.now
         for entry in message.entries:
             if entry.is_newer_than(copy.entries.get(entry.spec.name)):
-                copy.entries[entry.spec.name] = entry
+                copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
         kept = tuple((app, entry.term, entry.version) for app, entry in copy.entries.items())
         self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept))
+
+    def _with_its_end(self, entry: m.Entry, steward: Peer) -> m.Entry:
+        """Return an entry as it is to be kept: if we know that the app was ended, its steward has to know it too."""
+        app = entry.spec.name
+        known = [self.entries.get(app), *(copy.entries.get(app) for copy in self.copies.values())]
+        if entry.phase in ENDS or not any(one is not None and one.phase in ENDS for one in known):
+            return entry
+        return self._ended_for(steward, entry)
+
+    def _ended_for(self, steward: Peer, entry: m.Entry) -> m.Entry:
+        self._ground.send(steward, m.EndKnown(self._ground.own, entry.spec.name))
+        ending: m.Entry = msgspec.structs.replace(entry, phase=AppPhase.ENDING)
+        return ending
 
     def forget(self, message: m.ReplicaDropped) -> None:
         """Forget what we keep of apps that are no longer in a steward's care."""
@@ -200,3 +260,11 @@ class Register:
             assert app == entry.spec.name
             assert len({placed.instance for placed in entry.placed}) == len(entry.placed), "an instance placed twice"
         assert self._ground.own.id not in self.copies
+
+
+def _remember(known: dict[str, Value], app: str, value: Value) -> None:
+    """Put an app behind all others, and forget the first when there are too many."""
+    known.pop(app, None)
+    known[app] = value
+    if len(known) > DROPPED_MAX:
+        del known[next(iter(known))]

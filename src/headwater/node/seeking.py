@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, distance, key_of
 from headwater.node import messages as m
-from headwater.node.events import NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
+from headwater.node.events import AppSubmitted, NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
 from headwater.node.part import Ground
 
 KNOWN_MAX: Final = 16  # stewards that a node remembers
@@ -28,10 +28,13 @@ class Owned:
     spec: m.AppSpec
     number: int = 0  # of the question that is open
     steward: Peer | None = None
+    term: int = 0  # the highest that we heard of
+    was_offered: bool = False  # to some steward, who may have taken it even if we never heard so
     is_registered: bool = False
     unanswered: int = 0  # words to the steward
     is_running: bool = False
     placed: tuple[m.Placed, ...] = ()  # where its instances are, as was agreed with a steward
+    has_run: bool = False  # now, or before we were restarted
     is_ending: bool = False
     hops: int = APPOINTED
     full: set[NodeId] = field(default_factory=set)  # stewards that had no room
@@ -51,22 +54,23 @@ class Seeking:
 
     # --- the owner's side ---------------------------------------------------------------------------------------------
 
-    def submit(self, spec: m.AppSpec, placed: tuple[m.Placed, ...]) -> None:
+    def submit(self, submitted: AppSubmitted) -> None:
         """Look for a steward for an app."""
-        if spec.name not in self.owned:
-            self.owned[spec.name] = Owned(spec, placed=placed)
-            self._look(self.owned[spec.name])
+        app = submitted.spec.name
+        if app not in self.owned:
+            self.owned[app] = Owned(submitted.spec, placed=submitted.placed, has_run=submitted.has_run)
+            self._look(self.owned[app])
 
     def end(self, app: str) -> None:
-        """Have an app ended by its steward; one that has none yet just ends."""
+        """Have an app ended by its steward; one that no steward can know of just ends."""
         owned = self.owned.get(app)
         if owned is None:
             return
         owned.is_ending = True
-        if owned.is_registered:
-            self._ask_end(owned)
-        elif owned.steward is None:
+        if not owned.was_offered:
             self._ended(app)
+        elif owned.is_registered or owned.steward is None:
+            self._ask_end(owned)
         # else it is being registered: with the answer it is ended, or if none comes, with the next try
 
     def again(self, app: str) -> None:
@@ -74,10 +78,8 @@ class Seeking:
         owned = self.owned.get(app)
         if owned is None:
             return
-        if owned.is_ending and (owned.is_registered or owned.steward is not None):
+        if owned.is_ending:
             self._ask_end(owned)
-        elif owned.is_ending:
-            self._ended(app)
         elif owned.is_registered:
             self._renew(owned)
         else:
@@ -98,7 +100,7 @@ class Seeking:
             owned.steward, owned.is_registered, owned.unanswered = None, False, 0
             self._look(owned)
             return
-        self._ground.send(owned.steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec))
+        self._ground.send(owned.steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.lease)
 
     def _look(self, owned: Owned) -> None:
@@ -128,8 +130,8 @@ class Seeking:
         return self._ground.rng.sample(peers, min(self._ground.config.search_fanout, len(peers)))
 
     def _register(self, owned: Owned, steward: Peer, hops: int) -> None:
-        owned.steward, owned.hops = steward, hops
-        self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec))
+        owned.steward, owned.hops, owned.was_offered = steward, hops, True
+        self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
     def _appoint(self, owned: Owned) -> None:
@@ -161,16 +163,18 @@ class Seeking:
             if not owned.is_registered:
                 self._by_number.pop(owned.number, None)
                 self._ground.emit(NoteStewardFound(message.app, message.sender, owned.hops))
-                self._in_care_of(owned, message.sender)
+                self._in_care_of(owned, message.sender, message.term)
             elif owned.steward is not None and owned.steward.id == message.sender.id:
                 owned.unanswered = 0
+                owned.term = max(owned.term, message.term)
         elif owned.steward is not None and owned.steward.id == message.sender.id:
             self.known[message.sender.id] = (message.sender, self._ground.config.steward_apps_max)
             owned.full.add(message.sender.id)
             owned.steward, owned.is_registered, owned.unanswered = None, False, 0
             self._look(owned)
 
-    def _in_care_of(self, owned: Owned, steward: Peer) -> None:
+    def _in_care_of(self, owned: Owned, steward: Peer, term: int) -> None:
+        owned.term = max(owned.term, term)
         owned.steward, owned.is_registered, owned.unanswered = steward, True, 0
         if owned.is_ending:
             self._ask_end(owned)
@@ -186,11 +190,15 @@ class Seeking:
         self._ground.send(message.sender, m.AppRunningHeard(self._ground.own, message.app))
         owned = self.owned.get(message.app)
         if owned is not None:
-            if owned.steward is None or owned.steward.id != message.sender.id:
-                self._in_care_of(owned, message.sender)
+            is_news = owned.steward is None or owned.steward.id != message.sender.id
+            if is_news and message.term >= owned.term:
+                self._in_care_of(owned, message.sender, message.term)
             if not owned.is_running:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
+            if not owned.has_run:
+                owned.has_run = True
+                self._ground.emit(NotePlaced(message.app, owned.placed, has_run=True))
 
     def placement_told(self, message: m.PlacementTold) -> None:
         """Agree to where an app is placed, unless its steward does not know where it was placed before.
@@ -203,29 +211,29 @@ class Seeking:
             return
         if message.before == owned.placed and message.placed != owned.placed:
             owned.placed = message.placed
-            self._ground.emit(NotePlaced(message.app, message.placed))
-        self._ground.send(message.sender, m.PlacementHeard(self._ground.own, message.app, owned.placed))
+            self._ground.emit(NotePlaced(message.app, message.placed, owned.has_run))
+        heard = m.PlacementHeard(self._ground.own, message.app, owned.placed, owned.has_run)
+        self._ground.send(message.sender, heard)
 
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Turn to another steward from now on."""
         owned = self.owned.get(message.app)
-        if owned is not None:
-            self._in_care_of(owned, message.sender)
+        if owned is not None and message.term >= owned.term:
+            self._in_care_of(owned, message.sender, message.term)
 
     def steward_moved(self, message: m.StewardMoved) -> None:
         """Turn to the steward that an earlier one names."""
         owned = self.owned.get(message.app)
-        if owned is not None:
-            self._in_care_of(owned, message.steward)
+        if owned is not None and message.term >= owned.term:
+            self._in_care_of(owned, message.steward, message.term)
 
     def _ask_end(self, owned: Owned) -> None:
-        """Have the steward end an app; if it is silent for long, anybody near can."""
-        assert owned.steward is not None
+        """Have the steward end an app; if it is silent for long, or we have found none, we can ourselves."""
         owned.unanswered += 1
-        if owned.unanswered > self._ground.config.tries_max:
+        if owned.steward is None or owned.unanswered > self._ground.config.tries_max:
             owned.unanswered = 0
             owned.steward = self._ground.own
-        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec))
+        self._ground.send(owned.steward, m.EndAsked(self._ground.own, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
     def has_ended(self, message: m.EndTold) -> None:

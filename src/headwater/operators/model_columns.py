@@ -46,8 +46,10 @@ def numbers(name: str, column: pa.Array) -> npt.NDArray[np.float64]:
         raise WrongResult(
             f"feature {name!r} is a {column.type}, and this model takes numbers; turn it into one before, with map"
         )
-    # not `safe`: an integer beyond 2^53 loses its last digits, as it would in any matrix of floats
-    floats: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if not pa.types.is_float64(column.type):  # of a few rows the cast alone would cost more than asking the model
+        # not `safe`: an integer beyond 2^53 loses its last digits, as it would in any matrix of floats
+        column = column.cast(pa.float64(), safe=False)
+    floats: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
     return floats
 
 

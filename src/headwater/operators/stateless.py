@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import acero
 
 from headwater.operators import functions
 from headwater.operators.base import Effect, Logic, Operator
@@ -125,8 +126,19 @@ class FilterLogic:
         """Evaluate the predicate and keep what it is true for."""
         predicate = self._config.predicate
         if isinstance(predicate, pc.Expression):
-            return (batch.filter(predicate),)
+            return (batch.filter(_truth_of(predicate, batch)),)
         return (batch.filter(labels_by(predicate, self._config.form, batch)),)
+
+
+def _truth_of(expression: pc.Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Evaluate an expression on this thread.
+
+    `RecordBatch.filter` would hand it to Arrow's own threads: a few rows take five times as long then, and of many the
+    other cores belong to other workers.
+    """
+    rows = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+    truth = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["truth"]), [rows])
+    return truth.to_table(use_threads=False).column(0).combine_chunks()
 
 
 def labels_by(predicate: UserFunction, form: Form, batch: pa.RecordBatch) -> pa.BooleanArray:

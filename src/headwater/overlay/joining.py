@@ -23,6 +23,7 @@ class Joining:
         self._ring = ring
         self._contacts: Sequence[str] = ()
         self._candidates: dict[bytes, Peer] = {}
+        self._there: set[bytes] = set()  # candidates that have answered since we began
         self._best: Peer | None = None
         self._rounds_left = 0
         self._told = False
@@ -43,7 +44,7 @@ class Joining:
 
     def _begin(self) -> None:
         ring = self._ring
-        self._candidates, self._best, self._told = {}, None, False
+        self._candidates, self._there, self._best, self._told = {}, set(), None, False
         self._rounds_left = ring.config.near_rounds
         ring.timers.cancel(LOOK)
         ring.come_back(PATIENCE, ring.config.join_patience)
@@ -71,14 +72,20 @@ class Joining:
             ring.send(peer.address, m.Ping(ring.own, ring.now))
         ring.come_back(LOOK, ring.config.answer_min)
 
-    def pass_over(self, peer: Peer) -> None:
-        """Do not join through a peer that is joining itself: some that wait for one another would wait for ever."""
-        self._candidates.pop(peer.id, None)
+    def answered(self, peer: Peer, *, is_active: bool) -> None:
+        """Count on a peer that is there, but not on one that is joining itself.
+
+        Some that wait for one another would wait for ever; and one that was near once may be dead by now.
+        """
+        if is_active:
+            self._there.add(peer.id)
+        else:
+            self._candidates.pop(peer.id, None)
 
     def _looked(self) -> None:
         """Ask the nearest for others near it while that brings somebody nearer; then ask it for our place."""
         ring = self._ring
-        nearest = ring.known.nearest_of(self._candidates.values())
+        nearest = ring.known.nearest_of(peer for peer in self._candidates.values() if peer.id in self._there)
         if nearest is None:
             return  # nobody has answered; patience will end
         improved = self._best is None or nearest.id != self._best.id

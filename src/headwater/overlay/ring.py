@@ -185,8 +185,8 @@ class Ring:
     def _pong_heard(self, message: m.Pong) -> None:
         sender = message.sender
         self.known.measured(sender, max(0, self.now - message.sent_us), message.congestion)
-        if not message.is_active:
-            self._joining.pass_over(sender)
+        if self.phase is Phase.JOINING:
+            self._joining.answered(sender, is_active=message.is_active)
         if message.about:
             wanted = self._asked_for.pop(message.about, None)
             if wanted is not None and wanted[1].id == sender.id:

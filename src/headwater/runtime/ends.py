@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from headwater.connectors import read, to
 from headwater.connectors.app import App
+from headwater.connectors.mqtt_options import joined, split
 from headwater.dataflow.connectors import SinkSpec
 from headwater.dataflow.stream import Flow, Stream
 from headwater.model.errors import ConfigError
@@ -112,7 +113,7 @@ def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
     """Return the sink for one kind of result; all but the only one get their name into the topic or file."""
     _refuse_other_urls("--sink", written)
     if urlsplit(written).scheme in BROKERS:
-        url = written if result == "results" else f"{written}/{result}"
+        url = written if result == "results" else _deeper(written, result)
         return to.mqtt(url) if message is None else to.mqtt(url, format="text", column=message)
     path = Path(written)
     if path.suffix not in _FILES:
@@ -123,6 +124,14 @@ def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
     if path.suffix == ".txt" and message is not None:
         return to.text(path, message)
     return _FILES[path.suffix](str(path))
+
+
+def _deeper(url: str, result: str) -> str:
+    """Return the address of one result among several: a level more, and a client of its own."""
+    address, said = split(url)
+    if "client_id" in said:
+        said["client_id"] += f"-{result}"
+    return joined(f"{address}/{result}", said)
 
 
 def _refuse_other_urls(option: str, written: str) -> None:

@@ -4,7 +4,8 @@ What somebody may do is written in the subject of the certificate (its organizat
 of users. A certificate whose subject says neither node nor role is nobody's, whoever has signed it.
 """
 
-from dataclasses import dataclass
+import datetime as dt
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
@@ -48,6 +49,7 @@ class Identity:
     id: NodeId
     name: str
     role: Role
+    expires: dt.datetime | None = field(default=None, compare=False)  # renewed, one is still the same
 
     def __str__(self) -> str:
         """Return how logs call them."""
@@ -73,4 +75,4 @@ def identity_in(certificate: x509.Certificate) -> Identity:
         role = None
     if role is None:
         raise NobodyKnown(f"the certificate of {name[:64]!r} has no role of Headwater")
-    return Identity(id_of_key(certificate.public_key()), name, role)
+    return Identity(id_of_key(certificate.public_key()), name, role, certificate.not_valid_after_utc)

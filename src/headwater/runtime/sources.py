@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.dataflow.connectors import Acknowledging, Ended, Idle, Position, Rows, SourceReader, SourceSpec
+from headwater.dataflow.connectors import Acknowledging, Ended, Idle, Position, Rows, SourceReader, SourceSpec, Watched
 from headwater.engine.events import Event, RowsGone, RowsPut
 from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all
 from headwater.engine.plans import Outlet
@@ -30,6 +30,7 @@ from headwater.engine.store import (
 from headwater.model.batch import Stamp
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
+from headwater.runtime.dozing import Doze
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.worker import now_us
 
@@ -56,6 +57,7 @@ class SourceTask:
     outlets: tuple[Outlet, ...]
     record: ConnectorRecord
     on_stored: Callable[[Position], None] | None = None  # told of every commit, if the source acknowledges
+    descriptor: int | None = None  # by which its rows come
     idle_until_us: int = 0
     ended: bool = False
     closed: bool = False
@@ -108,7 +110,7 @@ class SourcePump:
         self._schemas = Schemas()
         self._tasks: list[SourceTask] = []
         self._lock = threading.Lock()  # around a pass over sources: removal waits for it
-        self._wake = threading.Event()
+        self._doze = Doze()
         self._gathering = threading.Event()  # set only to stop
         self._stopping = False
         self._thread = threading.Thread(target=self._serve_all, name="sources", daemon=True)
@@ -123,7 +125,7 @@ class SourcePump:
             self._tasks.append(task)
         if task.spec.blocking:
             threading.Thread(target=self._serve_one, args=(task,), name=f"source-{task.name}", daemon=True).start()
-        self._wake.set()
+        self._doze.call()
 
     def remove(self, app: AppId, number: int | None = None) -> None:
         """Stop reading an app's sources, or one of them; when this returns, nothing of it is stored any more."""
@@ -134,36 +136,46 @@ class SourcePump:
                 task.ended = True
         for task in gone:
             if not task.spec.blocking:  # its own thread closes it, when its reader lets go
-                _close(task)
+                self._close(task)
 
     def wake_paused(self) -> None:
         """Rows have gone: look again now, if any source is paused."""
         if self._any_paused:
-            self._wake.set()
+            self._doze.call()
 
     def stop(self) -> None:
         """Stop reading."""
         self._stopping = True
         self._gathering.set()
-        self._wake.set()
+        self._doze.call()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         for task in self._tasks:
             if not task.spec.blocking:
-                _close(task)
+                self._close(task)
+        if not self._thread.is_alive():
+            self._doze.close()
 
     def _serve_all(self) -> None:
         try:
             while not self._stopping:
-                self._wake.clear()
                 with self._lock:
                     wait_us = self._pass([one for one in self._tasks if not one.ended and not one.spec.blocking])
                 if wait_us > 0:
-                    self._wake.wait(min(wait_us / 1e6, IDLE_MAX_S))
+                    self._sleep(min(wait_us / 1e6, IDLE_MAX_S))
                 elif len(self._tasks) >= MANY_SOURCES:
                     self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
         except Exception as failure:  # our mistake: it must be heard, not lost with the thread
             self._on_crash(failure)
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until a source may have rows; one that the world has sent some is asked at once."""
+        heard = self._doze.wait(seconds)
+        if heard:
+            with self._lock:
+                for task in self._tasks:
+                    if task.descriptor in heard:
+                        task.idle_until_us = 0
 
     def _serve_one(self, task: SourceTask) -> None:
         """Serve a source that may block; its app's end is seen by its having ended."""
@@ -175,7 +187,7 @@ class SourcePump:
                     self._commit([offer for offer in offers if not offer.task.ended])
                 if wait_us > 0:
                     threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
-            _close(task)
+            self._close(task)
         except Exception as failure:
             self._on_crash(failure)
 
@@ -236,16 +248,29 @@ class SourcePump:
                 )
             case Idle(until_us):
                 task.idle_until_us = until_us
+                if task.descriptor is not None:
+                    self._doze.watch(task.descriptor)
             case Ended():
-                _close(task)
+                self._close(task)
                 return self._lay_out_end(task)
         return None
 
     def _fail(self, task: SourceTask, failure: Exception) -> None:
         task.ended = True
-        _close(task)
+        self._close(task)
         told = failure if isinstance(failure, ConnectorError) else _wrapped(task, failure)
         self._on_failed(task, told)
+
+    def _close(self, task: SourceTask) -> None:
+        if task.closed:
+            return
+        task.closed = True
+        if task.descriptor is not None:
+            self._doze.forget(task.descriptor)
+        try:
+            task.reader.close()
+        except OSError as failure:
+            log.warning("source %s did not close in order: %s", task.name, failure)
 
     def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
         """Encode outside the transaction, so that the commit is short."""
@@ -330,7 +355,8 @@ def open_source(
         record = read_record(snapshot, app, number)
     reader = spec.open(record.position)
     on_stored = reader.stored if isinstance(reader, Acknowledging) else None
-    return SourceTask(app, name, number, spec, reader, outlets, record, on_stored)
+    descriptor = reader.fileno() if isinstance(reader, Watched) and not spec.blocking else None
+    return SourceTask(app, name, number, spec, reader, outlets, record, on_stored, descriptor)
 
 
 def _tell_stored(offer: _Offer) -> None:
@@ -346,16 +372,6 @@ def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None
         return None
     wanted = (column for outlet in outlets if len(outlet.targets) > 1 for column in outlet.key)
     return next((column for column in wanted if column not in batch.schema.names), None)
-
-
-def _close(task: SourceTask) -> None:
-    if task.closed:
-        return
-    task.closed = True
-    try:
-        task.reader.close()
-    except OSError as failure:
-        log.warning("source %s did not close in order: %s", task.name, failure)
 
 
 def _wrapped(task: SourceTask, failure: Exception) -> ConnectorError:

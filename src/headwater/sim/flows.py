@@ -36,6 +36,8 @@ from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
 
 BACK_S: Final = 25.0  # after which a node is back that elsewhere would be gone for good
+ROWS_MAX: Final = 100_000  # of a flow that is to end: more would take minutes for every seed
+SECONDS_MAX: Final = 7 * 86_400
 TOLD_ROWS: Final = 3  # of those that are missing or too many
 
 Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
@@ -88,7 +90,7 @@ class FlowWorld(TroubledWorld):
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
         self._disks: dict[str, Disk] = {}
-        self._placed: dict[str, tuple[Placed, ...]] = {}  # as owners have it on their disks
+        self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
 
     def _made(self, peer: Peer, rng: Random) -> PlantedNode:
         address = peer.address
@@ -117,13 +119,13 @@ class FlowWorld(TroubledWorld):
         super()._come_back(address)
         for app, (owner, _) in self.submitted.items():
             if owner == address and app not in self.end_wanted:
-                self.tell(address, AppSubmitted(self.specs[app], self._placed.get(app, ())))
+                self.tell(address, AppSubmitted(self.specs[app], *self._placed.get(app, ((), False))))
 
     def _do(self, address: str, effect: NodeEffect) -> None:
         super()._do(address, effect)
         match effect:
-            case NotePlaced(app, placed):
-                self._placed[app] = placed
+            case NotePlaced(app, placed, has_run):
+                self._placed[app] = (placed, has_run)
             case NoteRefused(why):
                 raise Broken(f"{address} refused {why}", address)
 
@@ -221,8 +223,8 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def undisturbed(graph: Graph, at_most_s: float = 1e6) -> Outputs:
-    """Run a flow on one engine that nothing disturbs, and return what its sinks get."""
+def undisturbed(graph: Graph) -> Outputs:
+    """Run a flow on one engine that nothing disturbs, and return what its sinks get; raises Broken if it has no end."""
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
     plant = Plant(
         MemoryStore(),
@@ -234,10 +236,16 @@ def undisturbed(graph: Graph, at_most_s: float = 1e6) -> Outputs:
     spec = app_spec(graph, [NOWHERE for _ in graph.sources], b"")
     for instance in everything:
         plant.carry_out(StartInstance(graph.name, instance, spec.chains[0], NOWHERE, b"", spec.key), Instant(0))
+    app = plant.apps[graph.name]
     while not plant.is_done(graph.name):
         at = plant.deadline()
-        if at is None or at > at_most_s * SECOND or plant.apps[graph.name].trouble is not None:
-            raise Broken(f"{graph.name} does not end on a node that nothing disturbs: {plant.apps[graph.name].trouble}")
+        rows = sum(source.record.stored for source in app.sources.values())
+        if at is None or at > SECONDS_MAX * SECOND or rows > ROWS_MAX:
+            raise Broken(
+                f"{graph.name} has not ended after {rows:,} rows and {plant.now / SECOND:,.0f} virtual seconds"
+            )
+        if app.trouble is not None:
+            raise Broken(f"{graph.name}: {app.trouble}")
         plant.advance(at)
     return outputs
 

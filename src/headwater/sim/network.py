@@ -129,3 +129,8 @@ class Network:
         if not self._side and not self._cut:
             return True
         return self._side.get(one, 0) == self._side.get(other, 0) and (one, other) not in self._cut
+
+    def touch_is_free(self, one: str, other: str) -> bool:
+        """Whether two hosts hear each other without hindrance: nothing is cut, and neither is slow."""
+        is_slow = self._places[one].slowness > 1 or self._places[other].slowness > 1
+        return not is_slow and self.connected(one, other) and self.connected(other, one)

@@ -148,9 +148,7 @@ class NodeWorld(World[Node]):
         ]
         hosts = self._hosts(app)
         if app in self.end_wanted:
-            return [f"{app} should have ended, and {number} runs on {where}" for number, where in hosts.items()]
-        if self.submitted[app][0] not in self.nodes and app not in self.runs_since:
-            return []  # its owner was lost before anybody knew of it
+            return self._remains(app)
         if len(entries) != 1:
             return [f"{app} has {len(entries)} stewards"]
         steward, entry = entries[0]
@@ -165,6 +163,14 @@ class NodeWorld(World[Node]):
                 if name == app:
                     hosts.setdefault(number, []).append(address)
         return hosts
+
+    def _remains(self, app: str) -> list[str]:
+        """Return what is there of an app that should be gone."""
+        runs = [f"{app} should have ended, and {number} runs on {where}" for number, where in self._hosts(app).items()]
+        key = self.specs[app].key
+        trees = {address: node.trees.status().get(key) for address, node in self.nodes.items()}
+        member = [address for address, tree in trees.items() if tree is not None and tree.is_member]
+        return runs + [f"{app} should have ended, and {address} is in its tree" for address in member]
 
     def _misplaced(self, app: str, entry: Entry, hosts: dict[int, list[str]]) -> list[str]:
         placed = {one.instance: [one.host.address] for one in entry.placed}

@@ -149,7 +149,7 @@ class Plant:
         self._turns: dict[WorkerId, tuple[Instant, tuple[Assignment, ...]]] = {}
         self._sinks_due: dict[InstanceId, Instant] = {}
         self._news: list[NodeEvent] = []
-        self._now = Instant(0)
+        self.now = Instant(0)
         for worker in (1, 2):
             self._tell(WorkerJoined(WorkerId(worker)))
 
@@ -163,7 +163,7 @@ class Plant:
 
     @property
     def _now_us(self) -> int:
-        return BEGAN_US + self._now
+        return BEGAN_US + self.now
 
     def room_bytes(self, app: AppId) -> int:
         """Return how many bytes an app's queues may still take."""
@@ -174,7 +174,7 @@ class Plant:
 
     def reopen(self, now: Instant) -> list[NodeEvent]:
         """Open what the store knows from before: what waits there has to go where it is wanted."""
-        self._now = now
+        self.now = now
         with self.store.read() as snapshot:
             records = [msgspec.msgpack.decode(packed, type=Record) for _, packed in snapshot.scan(b"A")]
         for record in records:
@@ -185,7 +185,7 @@ class Plant:
         self, effect: StartInstance | StopInstance | NoteRowsPut | NoteRowsGone, now: Instant
     ) -> list[NodeEvent]:
         """Do what the node wants, and return what has come of it."""
-        self._now = now
+        self.now = now
         match effect:
             case StartInstance(name, instance, _, _, flow, key):
                 app = self.apps.get(name) or self._register(name, key, flow)
@@ -204,7 +204,7 @@ class Plant:
 
     def forget(self, name: str, now: Instant) -> list[NodeEvent]:
         """Remove an app that has ended, and all that is left of it."""
-        self._now = now
+        self.now = now
         app = self.apps.pop(name, None)
         if app is None:
             return []
@@ -249,7 +249,7 @@ class Plant:
         app.here.add(number)
         instance = InstanceId(app.id, number)
         if app.is_sink(number):
-            self._sinks_due[instance] = Instant(self._now + self.disk.takes_us())
+            self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
         else:
             self._tell(InstanceGained(instance))
         self._news.append(InstanceOpened(name, number))
@@ -280,7 +280,7 @@ class Plant:
         with self.store.read() as snapshot:
             record = read_record(snapshot, app.id, declared)
         reader = app.graph.sources[name].open(record.position)
-        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self._now)
+        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self.now)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Plant:
             yield max(source.due, self.offline_until)
         wake_us = self._scheduler.deadline()
         if wake_us is not None:
-            yield Instant(max(self._now + TICK, wake_us - BEGAN_US))
+            yield Instant(max(self.now + TICK, wake_us - BEGAN_US))
 
     def _reading(self) -> Iterator[tuple[PlantApp, Source]]:
         for app in self.apps.values():
@@ -304,7 +304,7 @@ class Plant:
 
     def advance(self, now: Instant) -> list[NodeEvent]:
         """Let all happen that is due."""
-        self._now = now
+        self.now = now
         for worker, (at, assignments) in list(self._turns.items()):
             if at <= now:
                 del self._turns[worker]
@@ -332,14 +332,14 @@ class Plant:
 
     def _poll(self, app: PlantApp, source: Source) -> None:
         if self._scheduler.queues.rows_of_app.get(app.id, 0) > BUSY_ROWS:
-            source.due = Instant(self._now + 20 * MILLISECOND)
+            source.due = Instant(self.now + 20 * MILLISECOND)
             return
         match source.reader.poll(POLL_ROWS, self._now_us):
             case Rows() as rows:
                 self._take_in(app, source, rows)
-                source.due = Instant(self._now + MILLISECOND + self.disk.takes_us())
+                source.due = Instant(self.now + MILLISECOND + self.disk.takes_us())
             case Idle(until_us):
-                source.due = Instant(max(self._now + MILLISECOND, until_us - BEGAN_US))
+                source.due = Instant(max(self.now + MILLISECOND, until_us - BEGAN_US))
             case Ended():
                 source.ended = True
                 self._put(app, source, lay_out_end(source.outlets, source.number, self._now_us), None)
@@ -391,7 +391,7 @@ class Plant:
             case RunTurn(worker, assignments):
                 rows = sum(min(one.rows_max, self._waiting(one.instance)) for one in assignments)
                 takes_us = TURN_US + ROW_US * rows + self.disk.takes_us()
-                self._turns[worker] = (Instant(self._now + takes_us), assignments)
+                self._turns[worker] = (Instant(self.now + takes_us), assignments)
             case RowsPassed(instances):
                 for instance in instances:
                     self._rows_passed(instance)
@@ -414,7 +414,7 @@ class Plant:
         if instance.number not in app.here:
             self._news.append(RowsWaited(name, instance.number))
         elif app.is_sink(instance.number):
-            self._sinks_due.setdefault(instance, Instant(self._now + self.disk.takes_us()))
+            self._sinks_due.setdefault(instance, Instant(self.now + self.disk.takes_us()))
 
     # --- looking in ---------------------------------------------------------------------------------------------------
 

@@ -5,17 +5,19 @@ An app that was submitted is owed to its user, with these exceptions and no othe
 - its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
 - its owner was lost, and so was everybody else who knew of the app: the steward and all keepers of its register, as
   many as there should be, within `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew.
-  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough, or
-  one if the app was taken as lately;
+  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough; or
+  one if the app was taken as lately, or if nobody who lives was in touch with the lost one for all that time. But
+  nothing is excused if a node that still lives knew of the app as lately, and forgot it;
 - all its sources are gone for good: its entry is kept, but there is no way along which to place it;
 - its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
   So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
-  and on another side of a partition the app went on.
+  and on another side of a partition the app went on; but not if a node that still lives knew of the end as lately.
 
 While its owner lives, an app is owed whoever else is lost.
 """
 
 from collections.abc import Iterator
+from itertools import combinations
 from random import Random
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ SECONDS_TO_COPY: Final = 20
 CONTACTS: Final = 3  # that a node is given to join through
 OPERATORS_PER_NODE: Final = 3  # of all apps together, well below what nodes have room for
 NODES_MAX: Final = 64
+MESSAGES_MAX: Final = 1_000  # of a node in one second, on average: the most ever seen is 180, when large rings merge
 
 
 class Broken(Exception):
@@ -59,7 +62,11 @@ class TroubledWorld(NodeWorld):
         self._orphans: set[str] = set()  # apps whose owner was lost
         self._undecided: set[str] = set()  # apps whose end was wanted of an owner that was lost
         self._knower_losses: dict[str, list[Instant]] = {}
+        self._knew: dict[str, dict[Node, Instant]] = {}  # who was seen to know of an app, and when last
+        self._knew_end: dict[str, dict[Node, Instant]] = {}
+        self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
         self._excused: set[str] = set()
+        self._second, self._sent = 0, 0  # messages in the present second
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -128,6 +135,15 @@ class TroubledWorld(NodeWorld):
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Let nothing come from a node's devices for a while; nodes without an engine have none."""
 
+    def transmit(self, sender: str, to: str, message: Any) -> None:
+        """Bring a message on its way; too many of them are a storm, which would never end."""
+        if self._second != self.timeline.now // SECOND:
+            self._second, self._sent = self.timeline.now // SECOND, 0
+        self._sent += 1
+        if self._sent > MESSAGES_MAX * len(self.nodes):
+            raise Broken(f"a storm of messages: {self._sent} within a second", sender, to)
+        super().transmit(sender, to, message)
+
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     def submit_some_app(self, rng: Random) -> None:
@@ -165,6 +181,7 @@ class TroubledWorld(NodeWorld):
     def _account_for(self, address: str) -> None:
         """Take note of what is lost with a node."""
         lost = self.nodes[address]
+        self._see_who_knows()
         for app, (owner, _) in self.submitted.items():
             if owner == address and app not in self._orphans:
                 self._orphans.add(app)
@@ -176,7 +193,8 @@ class TroubledWorld(NodeWorld):
         for app in sorted(_known_to(lost)):
             self._knower_lost(app, besides=lost)
         for app in sorted(_ends_known_to(lost) & self.end_wanted) if self._links_fail else ():
-            if not any(app in _ends_known_to(node) for node in self.nodes.values() if node is not lost):
+            others = [node for node in self.nodes.values() if node is not lost]
+            if not any(app in _ends_known_to(node) for node in others) and not self._of_late(self._knew_end, app, lost):
                 self.end_wanted.discard(app)
                 self._undecided.add(app)
 
@@ -187,15 +205,44 @@ class TroubledWorld(NodeWorld):
         if not any(app in _known_to(node) for node in self.nodes.values() if node is not besides):
             of_late = sum(now - loss <= SECONDS_TO_COPY * SECOND for loss in losses)
             keepers = min(2 * self.config.replicas_side, len(self.nodes) - 1)
-            if of_late >= self._losses_excusing(app, keepers):
+            if of_late >= self._losses_excusing(app, keepers, besides):
                 self._excused.add(app)
 
-    def _losses_excusing(self, app: str, keepers: int) -> int:
+    def _see_who_knows(self) -> None:
+        for pair in combinations(self.nodes, 2) if self._links_fail else ():
+            if not self.network.touch_is_free(*pair):
+                self._hindered[pair] = self.timeline.now
+        for node in self.nodes.values():
+            for app in _known_to(node):
+                self._knew.setdefault(app, {})[node] = self.timeline.now
+            for app in _ends_known_to(node):
+                self._knew_end.setdefault(app, {})[node] = self.timeline.now
+
+    def _of_late(self, knew: dict[str, dict[Node, Instant]], app: str, besides: Node) -> list[Node]:
+        """Return the nodes that live and knew something of an app until lately, or still do."""
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        living = set(self.nodes.values()) - {besides}
+        return [node for node, at in knew.get(app, {}).items() if node in living and at >= since]
+
+    def _losses_excusing(self, app: str, keepers: int, lost: Node) -> int:
         """Return how many losses of those who knew of an app, of late, explain that nobody does."""
-        if not self._links_fail:
+        if not self._links_fail or self._of_late(self._knew, app, besides=lost):
             return max(2, keepers)
-        taken = self._taken.get(app, Instant(0))
-        return 1 if self.timeline.now - taken <= SECONDS_TO_COPY * SECOND else 2
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        return 1 if self._taken.get(app, Instant(0)) >= since or not self._in_touch(lost.own.address) else 2
+
+    def _in_touch(self, address: str) -> list[str]:
+        """Return the nodes in the ring that a node has heard freely for as long as it takes to copy a register."""
+        since = self.timeline.now - SECONDS_TO_COPY * SECOND
+        never = Instant(0)
+        return [
+            other
+            for other, node in self.nodes.items()
+            if node.is_active
+            and other != address
+            and self.active_at[other] <= since
+            and max(self._hindered.get((address, other), never), self._hindered.get((other, address), never)) < since
+        ]
 
     def entries(self, app: str) -> list[tuple[str, Entry]]:
         """Return all entries of an app in the registers of stewards, with their addresses."""
@@ -207,6 +254,7 @@ class TroubledWorld(NodeWorld):
 
     def check_safety(self) -> None:
         """Raise if two stewards have an app under the same term."""
+        self._see_who_knows()
         for app in self.specs:
             terms: dict[int, str] = {}
             for address, entry in self.entries(app):
@@ -219,11 +267,11 @@ class TroubledWorld(NodeWorld):
     def _app_faults(self, app: str) -> list[str]:
         entries = self.entries(app)
         if app in self._orphans and app in self._excused and not entries:
-            return []  # what its hosts ran of it may run on until they find nobody who knows of it
-        if app in self._undecided and not self._hosts(app) and all(one.phase == AppPhase.ENDED for _, one in entries):
-            return []
+            return self._remains(app)  # its hosts find out that nobody knows of it
+        if app in self._undecided and all(one.phase == AppPhase.ENDED for _, one in entries):
+            return self._remains(app)
         if app not in self.end_wanted and not any(peer.address in self.nodes for peer in self.specs[app].sources):
-            return [] if entries else [f"{app}, without a source, has no steward"]
+            return [] if len(entries) == 1 else [f"{app}, without a source, has {len(entries)} stewards"]
         return super()._app_faults(app)
 
     def concerned(self) -> list[str]:

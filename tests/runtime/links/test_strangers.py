@@ -1,12 +1,14 @@
 """Whoever does not belong here is refused, counted and told as little as can be; the node goes on working."""
 
 import asyncio
+import datetime as dt
 import logging
 import os
 import shutil
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -234,6 +236,31 @@ def test_a_denied_node_is_cut_off_at_once_and_not_let_in_again(cluster: Cluster)
             await assert_it_works(one, friend)
             assert one.pings() == [0, 1]
             assert other.pings() == []
+
+    told(story())
+
+
+def test_a_connection_ends_when_its_certificate_does(cluster: Cluster) -> None:
+    """In both directions; a deny list need not remember what has expired."""
+
+    async def story() -> None:
+        clock, today = Clock(), [dt.datetime.now(dt.UTC)]
+        brief = cluster.node_credentials(days=2)
+        how: dict[str, Any] = {"clock": clock, "calendar": lambda: today[0]}
+        async with station(cluster.node_credentials(), **how) as one, station(brief) as other:
+            other.ping(one, 0)
+            one.ping(other, 0)
+            await until(lambda: one.heard and other.heard)
+            today[0] += dt.timedelta(days=1)
+            clock.advance(11.0)
+            one.wire.sweep()
+            assert (one.wire.status().nodes, one.wire.status().connected) == (1, 1)
+            today[0] += dt.timedelta(days=2)
+            clock.advance(11.0)
+            one.wire.sweep()
+            assert refused(one) == {Reason.EXPIRED_CERTIFICATE: 1}
+            assert one.wire.status().connected == 0
+            await until(lambda: one.wire.status().nodes == 0)
 
     told(story())
 
@@ -477,6 +504,25 @@ def test_a_flood_of_connections_fills_only_the_places_for_strangers(cluster: Clu
     told(story())
 
 
+def test_handshakes_are_let_begin_only_so_fast(cluster: Cluster) -> None:
+    """Each takes a core for a moment, whoever asks for it."""
+
+    async def story() -> None:
+        clock, limits = Clock(), WireLimits(arrivals_per_s=5)
+        async with station(cluster.node_credentials(), limits=limits, clock=clock) as one:
+            host, _, port = one.address.rpartition(":")
+            flood = [await asyncio.open_connection(host, int(port)) for _ in range(12)]
+            await until(lambda: refused(one) == {Reason.TOO_FAST: 2})
+            for _, writer in flood:
+                writer.transport.abort()
+            await until(lambda: refused(one) == {Reason.TOO_FAST: 2, Reason.HUNG_UP: 10})
+            clock.advance(1.0)
+            async with station(cluster.node_credentials()) as friend:
+                await assert_it_works(one, friend)
+
+    told(story())
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
@@ -525,7 +571,7 @@ def test_refusals_are_logged_a_few_at_a_time_and_counted_all(caplog: pytest.LogC
     clock = Clock()
     refusals = Refusals(3, clock)
     for number in range(10):
-        refusals.note(Reason.NO_TLS, f"10.0.0.{number}:1", "evil\n\x1b[31m" + "x" * 1_000)
+        refusals.note(Reason.NO_TLS, f"user\n at 10.0.0.{number}:1", "evil\n\x1b[31m" + "x" * 1_000)
     assert (len(caplog.records), refusals.counts[Reason.NO_TLS]) == (3, 10)
     assert all("\n" not in line.getMessage() and len(line.getMessage()) < 400 for line in caplog.records)
     clock.advance(11.0)

@@ -173,6 +173,17 @@ def test_messages_to_whom_nobody_can_reach_are_dropped_when_they_are_stale(clust
     told(story())
 
 
+def test_a_name_that_cannot_be_looked_up_is_an_address_that_cannot_be_reached(cluster: Cluster) -> None:
+    async def story() -> None:
+        async with station(cluster.node_credentials()) as one:
+            for address in ("x" * 70 + ".example:1", "a..b:1"):
+                one.ping(address, 0)
+                await until_at_least(lambda: max(way._failures for way in one.wire._ways.values()), 1)
+                one.wire._ways.clear()
+
+    told(story())
+
+
 def test_dialling_is_tried_again_with_growing_pauses_and_only_while_something_waits(cluster: Cluster) -> None:
     async def story() -> None:
         clock = Clock()

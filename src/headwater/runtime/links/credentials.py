@@ -6,6 +6,7 @@ things out on one machine: nothing is encrypted, everybody is believed, and only
 
 import datetime as dt
 import ipaddress
+import logging
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ from headwater.runtime.authority import (
 from headwater.runtime.identity import Identity, NobodyKnown, Role, id_of_key, identity_in
 from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.speech import VERSION, Greeting, Kind
+
+log = logging.getLogger(__name__)
 
 OWN_KEY: Final = "node.key"  # in the data directory of a node without certificates
 
@@ -80,7 +83,6 @@ class Certified:
 
     directory: Path
     identity: Identity
-    expires: dt.datetime
     denied: frozenset[NodeId]
     stamp: tuple[tuple[str, int, int], ...] = field(repr=False)  # of the files
     is_secure: bool = True
@@ -146,7 +148,9 @@ def load_credentials(directory: Path, *, now: dt.datetime | None = None) -> Cert
     except NobodyKnown as failure:
         raise ConfigError(f"{certificate_file}: {failure}; make it with `headwater certs`") from failure
     denied = read_denied(directory / DENIED)
-    return Certified(directory, identity, certificate.not_valid_after_utc, denied, stamp)
+    if key_file.stat().st_mode & 0o077:
+        log.warning("%s can be read by others of this machine; chmod 600 it", key_file)
+    return Certified(directory, identity, denied, stamp)
 
 
 def _refuse_useless(certificate: x509.Certificate, path: Path, now: dt.datetime) -> None:

@@ -186,6 +186,12 @@ class Incoming(asyncio.Protocol):
         self._say(Refusal(reason.value, self._house.address))
         self.hang_up()
 
+    def fail(self, reason: Reason, detail: str) -> None:
+        """Count that TLS did not come about, and forget it."""
+        self.handshake = None
+        self.refuse(reason, detail)
+        self.forget()
+
     def _say(self, message: ToDialler) -> None:
         if self._transport is None or self._transport.is_closing():
             return
@@ -236,6 +242,8 @@ class Incoming(asyncio.Protocol):
         """A node has one connection to us: one that dials again has lost the one before, even if we have not."""
         for other in list(self._house.guests):
             if other is not self and other.is_node and other.identity is not None and other.identity.id == identity.id:
+                if other.host != self.host:
+                    self._house.refusals.note(Reason.REPLACED, f"{identity} at {other.host}", f"now at {self.host}")
                 other.hang_up()
 
     def _message(self, message: Any) -> None:
@@ -247,7 +255,7 @@ class Incoming(asyncio.Protocol):
         try:
             self._house.on_message(self.identity.id, message)
         except Exception:  # our mistake: it must not end a connection, nor be lost
-            log.exception("a %s from %s was not taken", type(message).__name__, sender)
+            log.exception("a %s from %s was not taken", type(message).__name__, self.identity)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class WireLimits:
     connections_per_address: int = 256  # a whole site may be behind one address, and a cluster on one machine
     strangers: int = 64  # at a time, until TLS and greeting are done; each takes a handshake's 2 ms of a core
     strangers_per_address: int = 32  # so that one address cannot shut all others out
+    arrivals_per_s: int = 100  # handshakes: a flood of them takes a fifth of a core at most
 
     handshake_s: float = 10.0  # from accepting to greeting: several round trips over a bad link
     idle_s: float = 300.0  # without a word; a node that dials closes after `unused_s`, well before

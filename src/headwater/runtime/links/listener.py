@@ -33,6 +33,8 @@ class Listener:
         self._house = house
         self._socket = bound
         self._context = context
+        self._arrivals_left = 2.0 * house.limits.arrivals_per_s
+        self._arrived_at = house.clock()
         bound.setblocking(False)
         bound.listen(BACKLOG)
 
@@ -70,7 +72,17 @@ class Listener:
         strangers = sum(guest.is_stranger for guest in guests)
         if strangers >= limits.strangers or strangers_of_host >= limits.strangers_per_address:
             return Reason.TOO_MANY_STRANGERS
-        return None
+        return None if self._in_step() else Reason.TOO_FAST
+
+    def _in_step(self) -> bool:
+        """Whether this second has time for one more handshake; what was not used of the last one counts too."""
+        per_s, now = self._house.limits.arrivals_per_s, self._house.clock()
+        self._arrivals_left = min(2.0 * per_s, self._arrivals_left + per_s * (now - self._arrived_at))
+        self._arrived_at = now
+        if self._arrivals_left < 1:
+            return False
+        self._arrivals_left -= 1
+        return True
 
     async def _shake_hands(self, guest: Incoming, accepted: socket.socket) -> None:
         context = self._context()
@@ -82,11 +94,9 @@ class Listener:
                 ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
             )
         except ssl.SSLError as failure:
-            guest.refuse(reason_of(failure), failure.reason or "")
-            guest.forget()
-        except OSError as failure:  # it hung up, or had something else to do
-            guest.refuse(Reason.NO_TLS, failure.strerror or type(failure).__name__)
-            guest.forget()
+            guest.fail(reason_of(failure), failure.reason or "")
+        except OSError as failure:
+            guest.fail(Reason.HUNG_UP, failure.strerror or type(failure).__name__)
         except asyncio.CancelledError:
             accepted.close()
             guest.forget()

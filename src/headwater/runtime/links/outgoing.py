@@ -18,12 +18,12 @@ import msgspec
 
 from headwater.model.time import SECOND, Instant
 from headwater.runtime.frames import Inbox, pieces_of
-from headwater.runtime.identity import Role
+from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.credentials import Credentials, Unwelcome, is_loopback
 from headwater.runtime.links.emulation import EmulatedLink
 from headwater.runtime.links.lanes import Lanes
 from headwater.runtime.links.limits import GREETING_BYTES_MAX, WireLimits
-from headwater.runtime.links.refusals import Reason
+from headwater.runtime.links.refusals import Reason, printable
 from headwater.runtime.links.speech import Refusal, Welcome, packed, to_dialler, unpacked
 from headwater.runtime.sockets import notice_lost_machine, send_late
 from headwater.runtime.wire import BrokenFrame
@@ -79,6 +79,7 @@ class Outgoing:
         """Begin without a connection."""
         self.address = address
         self.link = link
+        self.other: Identity | None = None  # who was there last
         self._host, self._port = place
         self._ground = ground
         self._lanes = Lanes(ground.limits.queue_bytes, ground.limits.queue_messages)
@@ -209,7 +210,7 @@ class Outgoing:
                 await asyncio.get_running_loop().create_connection(
                     lambda: _Line(self), self._host, self._port, ssl=context, server_hostname=named
                 )
-        except (OSError, TimeoutError) as failure:  # ssl's errors are OSErrors
+        except (OSError, ValueError) as failure:  # of ssl, of time, and of names that cannot be looked up
             self.failed(_told(failure))
         finally:
             self._dialling = None
@@ -235,7 +236,8 @@ class Outgoing:
     def _look_at(self, transport: asyncio.Transport, credentials: Credentials) -> None:
         if not credentials.is_secure and not is_loopback(str(transport.get_extra_info("peername")[0])):
             raise Unwelcome(Reason.NOT_LOOPBACK)
-        if credentials.recognise(transport.get_extra_info("ssl_object"), None).role is not Role.NODE:
+        self.other = credentials.recognise(transport.get_extra_info("ssl_object"), None)
+        if self.other.role is not Role.NODE:
             raise Unwelcome(Reason.NOT_A_NODE)
 
     def welcomed(self) -> None:
@@ -364,7 +366,7 @@ class _Line(asyncio.Protocol):
             case Welcome():
                 self._way.welcomed()
             case Refusal():
-                self._way.refused(self, f"it refuses us: {message}")
+                self._way.refused(self, f"it refuses us: {printable(str(message))}")
             case _:
                 self._way.refused(self, "it answers what was not asked")
 

@@ -12,12 +12,19 @@ WINDOW_S: Final = 10.0
 _TOLD_CHARS_MAX: Final = 200
 
 
+def printable(text: str) -> str:
+    """Return what somebody else has written so that it can stand in a line of a log."""
+    return ascii(text[:_TOLD_CHARS_MAX])[1:-1]
+
+
 class Reason(StrEnum):
     """Why somebody was refused."""
 
     TOO_MANY = "too many connections"
     TOO_MANY_OF_ADDRESS = "too many connections from this address"
     TOO_MANY_STRANGERS = "too many that have not said who they are"
+    TOO_FAST = "too many connections in a second"
+    HUNG_UP = "it hung up before it said who it is"
     NO_TLS = "it does not speak TLS 1.3"
     NO_CERTIFICATE = "it has no certificate"
     FOREIGN_CERTIFICATE = "its certificate is of another authority"
@@ -36,6 +43,7 @@ class Reason(StrEnum):
     ROLE = "its role does not allow it"
     TOO_MANY_REQUESTS = "too many requests at once"
     UNKNOWN_REQUEST = "there is no such request"
+    REPLACED = "the same node came from another address; has its certificate been copied?"
     NOT_LOOPBACK = "it is not on this machine, and this node is insecure"
 
 
@@ -58,8 +66,8 @@ class Refusals:
             self._unlogged += 1
             return
         self._logged += 1
-        said = f" ({ascii(detail[:_TOLD_CHARS_MAX])[1:-1]})" if detail else ""
-        log.warning("refused %s: %s%s", who, reason.value, said)
+        said = f" ({printable(detail)})" if detail else ""
+        log.warning("refused %s: %s%s", printable(who), reason.value, said)
 
     def _next_window(self) -> None:
         now = self._clock()

@@ -54,6 +54,8 @@ class RequestTable:
         return self._answers.decode(raw)
 
 
+# Returns the answer, or raises an error of ours with a sentence for the user. It is cancelled when the user hangs up or
+# the time is up: what has to be finished in any case belongs into a task of its own.
 Answering = Callable[[Caller, Any], Awaitable[Any]]
 
 

@@ -10,6 +10,7 @@ certificate the connection has shown, and of nobody else.
 """
 
 import asyncio
+import datetime as dt
 import logging
 import ssl
 import time
@@ -23,7 +24,7 @@ from headwater.model.errors import ConfigError
 from headwater.model.peers import NodeId
 from headwater.node.messages import AnyNodeMessage
 from headwater.runtime.address import address_of, host_and_port
-from headwater.runtime.identity import Role
+from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.credentials import Credentials, is_loopback, refuse_insecure_beyond_loopback
 from headwater.runtime.links.emulation import LinkTable
 from headwater.runtime.links.incoming import House, OnMessage
@@ -92,6 +93,7 @@ class Wire:
         on_request: Answering | None = None,
         links: LinkTable | None = None,
         clock: Callable[[], float] = time.monotonic,
+        calendar: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         rng: Random | None = None,
     ) -> None:
         """Take the port; nobody is let in yet."""
@@ -105,6 +107,7 @@ class Wire:
         self._accepting, self._dialling = credentials.accepting(), credentials.dialling()
         self._links = links
         self._clock = clock
+        self._calendar = calendar
         self._traffic = Traffic()
         self._refusals = Refusals(config.limits.refusals_logged, clock)
         host, port = _place(config.listen)
@@ -192,6 +195,7 @@ class Wire:
         if self._clock() >= self._reload_at:
             self._reload_at = self._clock() + RELOAD_S
             self.reload()
+            self._part_with_former()
 
     def reload(self) -> bool:
         """Use certificates and deny list as they are in their files now; False if they are unchanged or no good."""
@@ -207,15 +211,25 @@ class Wire:
             return False
         self._credentials = fresh
         log.info("certificates and deny list are reloaded")
-        self._part_with_denied()
+        self._part_with_former()
         return True
 
-    def _part_with_denied(self) -> None:
+    def _part_with_former(self) -> None:
+        """End the connections of whose certificates counted when they were made, and do no longer."""
         for guest in list(self._house.guests):
-            if guest.identity is not None and self._credentials.denies(guest.identity):
-                guest.refuse(Reason.DENIED)
+            if (why := self._why_not(guest.identity)) is not None:
+                guest.refuse(why)
         for way in self._ways.values():
-            way.hang_up()  # who is at the other end is looked at anew
+            if self._why_not(way.other) is not None:
+                way.hang_up()
+
+    def _why_not(self, other: Identity | None) -> Reason | None:
+        if other is None:
+            return None
+        if self._credentials.denies(other):
+            return Reason.DENIED
+        is_over = other.expires is not None and other.expires <= self._calendar()
+        return Reason.EXPIRED_CERTIFICATE if is_over else None
 
     def _learning(self, on_message: OnMessage, links: LinkTable) -> OnMessage:
         """Hear in which zones the senders are, to know how the links to them are."""

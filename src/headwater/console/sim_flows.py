@@ -1,0 +1,80 @@
+"""A user's own flows in the simulator: loaded once in every process, with what they give undisturbed."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headwater.console.ends import Ends
+from headwater.console.flow_file import load_flows
+from headwater.console.shipped import is_name
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.graph import Graph
+from headwater.model.errors import ConfigError, FlowError
+from headwater.operators.sql import Transform
+from headwater.sim.flow_story import FlowStory
+from headwater.sim.flows import Outputs, undisturbed
+from headwater.sim.story import Outcome, told
+from headwater.sim.troubled import Broken
+
+ROWS: int = 1_000  # of an application's source, unless said
+RATE: float = 50.0  # so that rows are under way while faults strike
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the stories are about: nothing but apps without rows, or flows of the user's."""
+
+    flow: str | None = None
+    rows: int | None = None
+    rate: float | None = None
+    settings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.flow is None and (self.rows is not None or self.rate is not None or self.settings):
+            raise ConfigError("--rows, --rate and --set are about a flow: say which, as in `headwater sim FLOW.py`")
+
+    @property
+    def written(self) -> str:
+        """How the user names it, for the command that replays a story."""
+        if self.flow is None:
+            return ""
+        said = (("--rows", self.rows), ("--rate", self.rate), *(("--set", one) for one in self.settings))
+        return " ".join([self.flow, *(f"{name} {value}" for name, value in said if value is not None)])
+
+    def story(self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None = None) -> Outcome:
+        """Let the story of a seed happen."""
+        if self.flow is None:
+            return told(seed, faults, nodes, tell)
+        graphs, expected = prepared(self)
+        return FlowStory(graphs, expected, seed, faults, nodes, written=self.written, tell=tell).run()
+
+
+@functools.cache  # compiled, and run undisturbed, once in every process
+def prepared(subject: Subject) -> tuple[list[Graph], Mapping[str, Outputs]]:
+    """Return the flows, and what they give on one engine that nothing disturbs."""
+    assert subject.flow is not None
+    graphs = [compile_flow(flow) for flow in load_flows(subject.flow, _ends(subject), subject.settings)]
+    for graph in graphs:
+        _refuse_worldly(graph)
+    try:
+        return graphs, {graph.name: undisturbed(graph) for graph in graphs}
+    except Broken as broken:
+        raise FlowError(f"{broken}; the simulator needs sources that end, and functions that do not raise") from broken
+
+
+def _ends(subject: Subject) -> Ends:
+    assert subject.flow is not None
+    if not is_name(subject.flow):
+        return Ends(rows=subject.rows, rate=subject.rate)
+    return Ends(rows=subject.rows or ROWS, rate=subject.rate or RATE)
+
+
+def _refuse_worldly(graph: Graph) -> None:
+    """Refuse what cannot be imagined: brokers, and Spark SQL."""
+    for name, spec in graph.sources.items():
+        if spec.blocking:
+            raise FlowError(f"source {name!r} ({spec.kind}) of flow {graph.name!r} waits for the world outside")
+    for declared in graph.declarations:
+        if isinstance(declared.part, Transform):
+            raise FlowError(f"{declared.part.kind} {declared.name!r} of flow {graph.name!r} needs Spark")

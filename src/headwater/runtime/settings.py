@@ -1,0 +1,188 @@
+"""What `headwater node` is told: by its command line, the environment, a file, or not at all, in that order.
+
+    headwater node --listen 10.0.0.1:7100 --certs /etc/headwater/certs
+    HEADWATER_NODE_LISTEN=10.0.0.1:7100
+    listen = "10.0.0.1:7100"              # in a TOML file: --config FILE, or HEADWATER_NODE_CONFIG
+
+A key that nobody knows is refused by its name, wherever it was written: a misspelt setting must not be a default.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.model.ids import checked_name
+from headwater.runtime.address import host_and_port
+from headwater.runtime.cluster import masters_of
+from headwater.runtime.links.credentials import Credentials, insecure_node, load_credentials
+from headwater.runtime.links.credentials import refuse_insecure_beyond_loopback as refuse_beyond_loopback
+from headwater.runtime.links.emulation import LinkTable, read_links
+from headwater.runtime.links.wire import WireConfig
+
+ENVIRONMENT: Final = "HEADWATER_NODE_"
+CONFIG: Final = "config"
+CAPACITY_MAX: Final = 10_000
+JOIN_MAX: Final = 64
+_ANYWHERE: Final = frozenset({"0.0.0.0", "::", "*"})
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off", ""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """One node of a cluster."""
+
+    listen: str = "127.0.0.1:7100"  # this machine only, until somebody says otherwise
+    advertise: str | None = None  # the address that others are told; None: `listen`
+    join: tuple[str, ...] = ()  # nodes through which to join, whichever answers; none: the first node of a ring
+    zone: str = "default"
+    capacity: int = 8  # operators that run here at most, as in the node itself
+    data: Path = Path("headwater-data")  # rows, state, and without certificates the key
+    spark_master: str | None = None  # None: a Spark of our own
+    certs: Path | None = None  # what `headwater certs node` made
+    insecure: bool = False  # no certificates, on this machine only
+    links: Path | None = None  # a file of emulated links, for experiments
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, and say what would."""
+        host = _checked_address("listen", self.listen)
+        told = _checked_address("advertise", self.advertise or self.listen)
+        if told in _ANYWHERE or (self.advertise is None and self.listen.endswith(":0") and not self.insecure):
+            raise ConfigError(
+                f"others cannot reach a node at {self.advertise or self.listen}; "
+                "say with --advertise HOST:PORT which address they are to use"
+            )
+        if len(self.join) > JOIN_MAX:
+            raise ConfigError(f"{len(self.join)} nodes to join are too many; {JOIN_MAX} are enough")
+        joined = [_checked_address("join", address) for address in self.join]
+        _checked_zone(self.zone)
+        if not 1 <= self.capacity <= CAPACITY_MAX:
+            raise ConfigError(f"a capacity of {self.capacity} operators is not possible; use 1 to {CAPACITY_MAX}")
+        if self.spark_master is not None:
+            masters_of(self.spark_master)
+        self._check_safety([("--listen", host), ("--advertise", told), *(("--join", host) for host in joined)])
+
+    def _check_safety(self, hosts: list[tuple[str, str]]) -> None:
+        if self.insecure and self.certs is not None:
+            raise ConfigError("--certs and --insecure contradict one another; take one of them away")
+        if not self.insecure and self.certs is None:
+            raise ConfigError(
+                "a node needs certificates: make them with `headwater certs init` and `headwater certs node`, and give "
+                "--certs DIR; to try things out on this machine alone, --insecure does without"
+            )
+        if self.insecure:
+            for what, host in hosts:
+                refuse_beyond_loopback(what, host)
+
+    def credentials(self) -> Credentials:
+        """Return who this node is."""
+        return insecure_node(self.data) if self.certs is None else load_credentials(self.certs)
+
+    def wire(self, bulky: frozenset[type[Any]] = frozenset()) -> WireConfig:
+        """Return what the wire needs to know."""
+        return WireConfig(listen=self.listen, advertise=self.advertise, bulky=bulky)
+
+    def link_table(self) -> LinkTable | None:
+        """Return the emulated links; None: links are what they are."""
+        return None if self.links is None else read_links(self.links, self.zone)
+
+
+def read_settings(command_line: Mapping[str, Any], environment: Mapping[str, str]) -> NodeSettings:
+    """Merge what was said where; a value of None on the command line was not said there."""
+    said = {key: value for key, value in command_line.items() if value is not None}
+    in_environment = {
+        name.removeprefix(ENVIRONMENT).lower(): value
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT)
+    }
+    file = said.pop(CONFIG, None) or in_environment.pop(CONFIG, None)
+    merged: dict[str, Any] = {}
+    for where, given in (
+        (f"the file {file}", {} if file is None else _in_file(Path(file))),
+        (f"the environment ({ENVIRONMENT}...)", in_environment),
+        ("the command line", said),
+    ):
+        merged |= {key: _read(where, key, value) for key, value in given.items()}
+    return NodeSettings(**merged)
+
+
+def _in_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise ConfigError(f"the configuration {path} cannot be read: {failure.strerror}") from failure
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"the configuration {path} is not TOML: {failure}") from failure
+
+
+def _read(where: str, key: str, value: Any) -> Any:
+    """Return a value in the type of its setting; text is read, other types must be right."""
+    known = {each.name: each.type for each in fields(NodeSettings)}
+    if key not in known:
+        raise ConfigError(f"{where} sets {key!r}, which is no setting of a node; there are: {', '.join(known)}")
+    try:
+        return _READERS.get(key, _as_text)(value)
+    except (ValueError, TypeError) as failure:
+        raise ConfigError(f"{where} sets {key} to {value!r}: {failure}") from failure
+
+
+def _as_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text is needed")
+    return value
+
+
+def _as_path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(_as_text(value)).expanduser()
+
+
+def _as_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a whole number is needed")
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("a whole number is needed") from None
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+        return value.lower() in _TRUE
+    raise ValueError("true or false is needed")
+
+
+def _as_addresses(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise ValueError("a list of addresses is needed")
+    return tuple(value)
+
+
+_READERS: Final[Mapping[str, Any]] = {
+    "join": _as_addresses,
+    "capacity": _as_number,
+    "data": _as_path,
+    "certs": _as_path,
+    "links": _as_path,
+    "insecure": _as_bool,
+}
+
+
+def _checked_address(what: str, written: str) -> str:
+    place = host_and_port(written)
+    if place is None:
+        raise ConfigError(f"--{what} {written!r} is not an address; write it like 10.0.0.1:7100")
+    return place[0]
+
+
+def _checked_zone(zone: str) -> None:
+    try:
+        checked_name("zone", zone)
+    except HeadwaterError as failure:
+        raise ConfigError(str(failure)) from failure

@@ -1,0 +1,147 @@
+"""Rows between two stores: whatever is lost, doubled or comes late, each row is taken once and in order."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.engine.channels import (
+    Stretch,
+    all_received,
+    check_entries,
+    hand_on,
+    make_outbox,
+    read_stretch,
+    receive,
+    rows_handed_on,
+)
+from headwater.engine.store import Store, append, read_queue
+from headwater.model.batch import encode_entry
+from headwater.model.errors import StoreError
+from headwater.model.ids import AppId, InstanceId
+from headwater.sim.memory_store import MemoryStore
+from tests.engine.flows import ids, numbered, relay
+from tests.engine.small_node import SmallNode
+
+HERE = InstanceId(AppId(1), 0)
+THERE = InstanceId(AppId(7), 0)  # the same instance, under the number that the other store gave its app
+ORIGIN = b"o" * 16
+
+
+def put(store: Store, *rows: int) -> None:
+    """Put entries of so many rows each into the outbox."""
+    with store.write() as txn:
+        append(txn, HERE, [(count, encode_entry(5, 0, count, (), b"x" * count)) for count in rows])
+
+
+def stretch_from(store: Store, since: int, bytes_max: int = 1 << 20) -> Stretch:
+    """Read the outbox from a number on."""
+    with store.read() as snapshot:
+        return read_stretch(snapshot, HERE, since, bytes_max)
+
+
+def base_of(store: Store) -> int:
+    """Return where the outbox begins."""
+    with store.read() as snapshot:
+        return read_queue(snapshot, HERE).head_sequence
+
+
+def take_in(store: Store, base: int, stretch: Stretch) -> int:
+    """Let the other end keep a stretch, and return up to which number it has all."""
+    with store.write() as txn:
+        received, _ = receive(txn, THERE, ORIGIN, base, stretch)
+    return max(received.until, base)
+
+
+def forget(store: Store, until: int) -> None:
+    """Let the outbox forget what the other end has."""
+    with store.write() as txn:
+        hand_on(txn, HERE, until)
+
+
+def test_a_stretch_that_comes_twice_is_taken_once() -> None:
+    """The receiver knows up to which number it has everything."""
+    here, there = MemoryStore(), MemoryStore()
+    put(here, 2, 3)
+    stretch = stretch_from(here, 0)
+    assert [take_in(there, 0, stretch), take_in(there, 0, stretch)] == [2, 2]
+    with there.read() as snapshot:
+        assert read_queue(snapshot, THERE).put_rows == 5
+        assert all_received(snapshot, THERE)[ORIGIN].rows == 5
+
+
+def test_a_stretch_behind_a_gap_is_refused_and_one_that_overlaps_is_cut() -> None:
+    """What is missing comes again, and with it what was refused."""
+    here, there = MemoryStore(), MemoryStore()
+    put(here, 1, 1, 1)
+    assert take_in(there, 0, stretch_from(here, 1)) == 0
+    assert take_in(there, 0, stretch_from(here, 0, bytes_max=1)) == 1
+    assert take_in(there, 0, stretch_from(here, 0)) == 3
+    with there.read() as snapshot:
+        assert read_queue(snapshot, THERE).put_rows == 3
+
+
+def test_what_is_handed_on_is_counted_and_gone() -> None:
+    """The ledger tells rows that went to another node from those that were run here."""
+    here = MemoryStore()
+    put(here, 2, 0, 3)
+    forget(here, 2)
+    with here.read() as snapshot:
+        record = read_queue(snapshot, HERE)
+        assert (record.waiting_rows, record.taken_marks, rows_handed_on(snapshot, HERE)) == (3, 1, 2)
+    with pytest.raises(StoreError, match="nothing before 9"):
+        forget(here, 9)
+
+
+def test_an_instance_that_ran_here_leaves_a_whole_entry_behind() -> None:
+    """What a worker has taken of the first entry does not travel; the rest does, and lasts."""
+    node = SmallNode(relay())
+    node.feed(numbered(*range(10)))
+    instance = node.instances[0]
+    node.turn(instance, 4)
+    with node.store.write() as txn:
+        make_outbox(txn, instance, node.runner.schemas)
+    assert node.queue(instance).head_offset == 0
+    assert ids(node.waiting(instance)) == [4, 5, 6, 7, 8, 9]
+    assert node.ledger().balanced
+
+
+@pytest.mark.parametrize("entries", [((5, b""),), ((0, b"short"),), ((1, b"x" * 44), (1, b"x" * 44))])
+def test_what_is_no_stretch_of_a_queue_is_refused(entries: tuple[tuple[int, bytes], ...]) -> None:
+    """Bytes of a peer are looked at before they are stored."""
+    with pytest.raises(StoreError):
+        check_entries(entries, 0, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32), st.lists(st.sampled_from(["put", "send", "arrive", "answer", "restart"]), max_size=80))
+def test_whatever_happens_on_the_way_each_row_arrives_once_and_in_order(seed: int, moves: list[str]) -> None:
+    """Messages are lost, doubled and reordered at random; both ends may forget all but their stores."""
+    rng, here, there = Random(seed), MemoryStore(), MemoryStore()
+    sent = made = 0
+    wire: list[tuple[int, Stretch]] = []
+    answers: list[int] = []
+    for move in [*moves, *["put", *["send", "arrive", "answer"] * 3, "restart", *["send", "arrive", "answer"] * 200]]:
+        if move == "put" and made < 40:
+            put(here, 1 + made % 3)
+            made += 1
+        elif move == "send":
+            stretch = stretch_from(here, sent, bytes_max=rng.choice([1, 60, 200]))
+            sent = stretch.until
+            wire += [(base_of(here), stretch)] * rng.choice([0, 1, 1, 2])
+        elif move == "arrive" and wire:
+            base, stretch = wire.pop(rng.randrange(len(wire)))
+            answers += [take_in(there, base, stretch)] * rng.choice([0, 1, 1])
+        elif move == "answer" and answers:
+            until = answers.pop(rng.randrange(len(answers)))
+            forget(here, until)
+            sent = base_of(here) if rng.random() < 0.5 else max(sent, base_of(here))
+        elif move == "restart" or (not wire and not answers):
+            sent = base_of(here)
+    with here.read() as near, there.read() as far:
+        record, received = read_queue(far, THERE), all_received(far, THERE)
+        assert read_queue(near, HERE).waiting_rows == 0, "rows are still here"
+        assert record.put_rows == sum(1 + number % 3 for number in range(made))
+        assert received[ORIGIN].until == made
+        assert rows_handed_on(near, HERE) == record.put_rows

@@ -1,0 +1,124 @@
+"""Whole flows over a ring in trouble: every row arrives, each once, and the same seed is the same run."""
+
+import datetime as dt
+from collections import Counter
+
+import pytest
+
+import headwater as hw
+from headwater import functions as F
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.stream import Flow
+from headwater.model.keys import encode_key, group_of, owner_of
+from headwater.sim.faults import NAMED
+from headwater.sim.flow_story import FlowStory
+from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
+from headwater.sim.story import Outcome
+from headwater.sim.witness import Witness
+
+BEGAN = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+ROWS = [{"n": n, "k": f"k{n % 7}", "x": float(n % 11), "at": BEGAN + dt.timedelta(seconds=n)} for n in range(300)]
+
+
+def running_total(row: hw.Row, seen: int | None) -> tuple[hw.Row, int]:
+    """Add up the numbers of a key."""
+    total = (seen or 0) + row["n"]
+    return {"k": row["k"], "total": total}, total
+
+
+def totals() -> Flow:
+    """Keyed state on three instances, of which rows start those that they need."""
+    kept = hw.read.iterable(ROWS, rate=20).filter(hw.col("x") > 1.5)
+    return hw.flow("totals", kept.key_by("k").stateful(running_total, parallelism=3).sink(hw.to.memory()))
+
+
+def minutes() -> Flow:
+    """Windows by event time."""
+    timed = hw.read.iterable(ROWS, rate=15).with_watermark("at", "10 seconds").key_by("k")
+    counted = timed.window(F.window("at", "1 minute")).agg(F.count(), F.avg("x").alias("mean"))
+    return hw.flow("minutes", counted.sink(hw.to.memory()))
+
+
+def joined() -> Flow:
+    """Two sources on two nodes, paired."""
+    left = hw.read.iterable(ROWS, rate=20).with_watermark("at", "5 seconds")
+    right = hw.read.iterable(ROWS[::3], rate=10).with_watermark("at", "5 seconds").select("k", "at", y="x")
+    pairs = left.join(right, "k", window=F.window("at", "30 seconds"))
+    return hw.flow("joined", pairs.sink(hw.to.memory()))
+
+
+GRAPHS = {flow.name: compile_flow(flow) for flow in (totals(), minutes())}
+
+
+def told(graphs: list[Graph], seed: int, faults: str, nodes: int) -> Outcome:
+    """Let one story happen."""
+    return FlowStory(graphs, {graph.name: undisturbed(graph) for graph in graphs}, seed, faults, nodes).run()
+
+
+@pytest.mark.parametrize("faults", sorted(NAMED))
+def test_every_row_arrives_once_whatever_strikes(faults: str) -> None:
+    """Sinks have what an undisturbed node writes, and the ledger of all nodes balances."""
+    outcome = told(list(GRAPHS.values()), 1, faults, nodes=6)
+    assert outcome.failure is None, f"{outcome.failure}"
+
+
+def test_two_sources_meet_wherever_they_are() -> None:
+    """A join runs where the ways of its sources have met."""
+    outcome = told([compile_flow(joined())], 3, "split-brain+slow-disk", nodes=5)
+    assert outcome.failure is None, f"{outcome.failure}"
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    """Byte for byte: rows, marks and messages are part of the digest."""
+    one, other = (told([GRAPHS["totals"]], 11, "stormy", nodes=5) for _ in range(2))
+    assert (one.digest, one.events, one.failure) == (other.digest, other.events, None)
+
+
+def whole_world(seed: int, nodes: int) -> FlowWorld:
+    """Return a ring that nothing has disturbed."""
+    world = FlowWorld(seed, nodes=nodes, zones=2, links_fail=False, witness=Witness())
+    world.add()
+    for _ in range(nodes - 1):
+        world.join()
+        world.run(0.3)
+    assert world.run_until(world.is_whole, at_most=120)
+    return world
+
+
+def test_an_instance_on_demand_runs_only_if_a_row_needs_it() -> None:
+    """Rows of one key need one of three instances; the others have a place, and are not started."""
+    rows = [{"n": n, "k": "only"} for n in range(50)]
+    flow = hw.flow(
+        "only", hw.read.iterable(rows).key_by("k").stateful(running_total, parallelism=3).sink(hw.to.memory())
+    )
+    graph, world = compile_flow(flow), whole_world(1, 6)
+    world.submit_flow(graph)
+    assert world.run_until(world.is_done, at_most=120)
+    world.check_outputs({"only": undisturbed(graph)})
+    (chain,) = graph.chains
+    running = Counter(
+        number for _, plant in world.plants() if "only" in plant.apps for number in plant.apps["only"].here
+    )
+    started = [number for number in chain.instances if running[number]]
+    needed = owner_of(group_of(encode_key("only")), len(chain.instances))
+    assert started == sorted({chain.first_instance, chain.first_instance + needed})
+    assert set(running.values()) == {1}
+
+
+def test_a_source_is_not_read_before_its_owner_knows_where_rows_will_lie() -> None:
+    """Were it, a steward that begins anew could place a second time what has rows and state."""
+    world = whole_world(2, 5)
+    graph = GRAPHS["totals"]
+    world.submit_flow(graph)
+    owner = world.submitted["totals"][0]
+
+    def is_read() -> bool:
+        return any(plant.apps["totals"].sources for _, plant in world.plants() if "totals" in plant.apps)
+
+    assert world.run_until(is_read, at_most=60, step=0.001)
+    node = world.nodes[owner]
+    assert isinstance(node, PlantedNode)
+    owned = node.seeking.owned["totals"]
+    assert owned.has_run
+    assert len(owned.placed) == graph.instance_count
