@@ -1,6 +1,7 @@
 """Real nodes in one process, on threads instead of Spark: started, stopped and started again on the same data."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,39 +11,49 @@ from typing import Any, Final
 
 import uvloop
 
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.links.credentials import Credentials, insecure_node
 from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.service import NodeService, ServiceSettings
+from headwater.runtime.service.service import NodeService
+from headwater.runtime.settings import NodeSettings
 
 PATIENCE_S: Final = 120.0
+
+
+def free_port() -> int:
+    """Return a port that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class FewNodes:
     """Some nodes on a loop of their own."""
 
-    def __init__(self, directory: Path, credentials: Callable[[Path], Credentials] = insecure_node) -> None:
-        """Begin without nodes."""
-        self._directory, self._credentials = directory, credentials
+    def __init__(self, directory: Path, certs: Callable[[], Path] | None = None) -> None:
+        """Begin without nodes; `certs` makes the certificate of one."""
+        self._directory, self._certs = directory, certs
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="few-nodes", daemon=True)
         self._thread.start()
         self.nodes: list[NodeService] = []
-        self._settings: list[ServiceSettings] = []
+        self._settings: list[NodeSettings] = []
 
     def _do(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
 
-    def add(self, zone: str = "here", **engine: Any) -> NodeService:
+    def add(self, zone: str = "here") -> NodeService:
         """Start one more, and wait until it is in the ring."""
         number = len(self.nodes)
-        settings = ServiceSettings(
-            data=self._directory / f"n{number}",
+        settings = NodeSettings(
+            listen=f"127.0.0.1:{0 if self._certs is None else free_port()}",
             join=tuple(node.own.address for node in self.nodes[:1]),
             zone=zone,
-            engine=NodeConfig(spark=False, workers=1, spares_max=1, **engine),
+            data=self._directory / f"n{number}",
+            certs=None if self._certs is None else self._certs(),
+            insecure=self._certs is None,
+            workers=1,
+            no_spark=True,
         )
-        node = NodeService(settings, self._credentials(settings.data))
+        node = NodeService(settings)
         self.nodes.append(node)
         self._settings.append(settings)
         self._do(self._started(node))
@@ -51,8 +62,7 @@ class FewNodes:
 
     async def _started(self, node: NodeService) -> None:
         await node.start()
-        while not node.machine.is_active:  # noqa: ASYNC110 - the machines tell nobody
-            await asyncio.sleep(0.01)
+        await node.joined()
 
     def stop(self, number: int) -> None:
         """Stop one in good order."""
@@ -61,7 +71,7 @@ class FewNodes:
     def restart(self, number: int) -> None:
         """Start one again, with the data it had and at the address it had."""
         settings = self._settings[number]
-        self.nodes[number] = NodeService(settings, self._credentials(settings.data))
+        self.nodes[number] = NodeService(settings)
         self._do(self._started(self.nodes[number]))
 
     def client(self, number: int) -> Cluster:

@@ -12,7 +12,6 @@ import headwater as hw
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.runtime.identity import Role
 from headwater.runtime.links.client import NodeLost
-from headwater.runtime.links.credentials import Credentials
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
@@ -150,14 +149,9 @@ def test_with_certificates_strangers_are_refused_and_users_do_what_their_role_sa
     authority: Authority, tmp_path: Path, write: Write
 ) -> None:
     """Who only sees cannot submit; who submits ends their own apps and no others; a stranger is told nothing."""
-    known: dict[Path, Credentials] = {}
-
-    def credentials(data: Path) -> Credentials:
-        return known.setdefault(data, authority.node_credentials())
-
     out = tmp_path / "out.json"
     flow = write("sums", out, 2_000)
-    with FewNodes(tmp_path / "nodes", credentials) as few:
+    with FewNodes(tmp_path / "nodes", authority.node) as few:
         few.add()
         few.add()
         address = few.nodes[1].own.address

@@ -215,7 +215,7 @@ class Desk:
             node.own.address,
             node.own.zone,
             machine.hosting.load,
-            node.settings.machine.capacity,
+            node.config.capacity,
             len(node.plant.parts),
             node.wire.status().refused,
             tuple(node.engine.notes),
@@ -227,7 +227,7 @@ class Desk:
             owned.spec.name,
             self._node.own,
             owned.submitter,
-            owned.runs,
+            owned.spec.name in self._node.running,
             {name: peer.address for name, peer in zip(owned.source_names, owned.spec.sources, strict=True)},
             owned.placed,
         )

@@ -25,8 +25,8 @@ class Owned(msgspec.Struct, array_like=True):
     submitter: str
     source_names: tuple[str, ...]
     placed: tuple[Placed, ...] = ()
+    has_run: bool = False
     is_ending: bool = False
-    runs: bool = False
 
 
 class Keeping:

@@ -1,6 +1,6 @@
 """One node of a cluster: the machines of `node/` on a real clock, a real wire and a real engine.
 
-    service = NodeService(settings, credentials)
+    service = NodeService(NodeSettings(listen="127.0.0.1:7100", insecure=True))
     await service.start()
     ...
     await service.stop()
@@ -13,8 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Final
 
@@ -49,9 +48,7 @@ from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node as Machine
 from headwater.node.row_messages import RowsSent
 from headwater.runtime.config import NodeConfig
-from headwater.runtime.links.credentials import Credentials
-from headwater.runtime.links.emulation import LinkTable
-from headwater.runtime.links.wire import Wire, WireConfig
+from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
 from headwater.runtime.service.asking import Asking
@@ -60,6 +57,7 @@ from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.looking import Rates
 from headwater.runtime.service.plant import Plant
 from headwater.runtime.service.requests import REQUESTS
+from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
 
 log = logging.getLogger(__name__)
@@ -69,50 +67,31 @@ UPKEEP_S: Final = 1.0
 PEERS_S: Final = 30.0  # between two notes of who is there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
-    """One node of a cluster."""
-
-    data: Path  # rows, state, identity, and all else that a restart needs
-    listen: str = "127.0.0.1:0"
-    advertise: str | None = None
-    join: tuple[str, ...] = ()
-    zone: str = "default"
-    machine: MachineConfig = field(default_factory=MachineConfig)
-    engine: NodeConfig = field(default_factory=NodeConfig)  # its store is in the data directory
-
-    @property
-    def store(self) -> Path:
-        """Where rows and state are."""
-        return self.data / "store"
-
-    @property
-    def flows(self) -> Path:
-        """Where the texts of flows are laid out."""
-        return self.data / "flows"
-
-
 class NodeService:
     """One node."""
 
     def __init__(
         self,
-        settings: ServiceSettings,
-        credentials: Credentials,
+        settings: NodeSettings,
         *,
-        links: LinkTable | None = None,
+        engine: NodeConfig | None = None,
+        machine: MachineConfig | None = None,
         spark: SharedSpark | None = None,
     ) -> None:
         """Begin with nothing open; `spark` is a session that other nodes of this process use too."""
         self.settings = settings
-        self._credentials, self._links, self._spark = credentials, links, spark
+        self._engine_config = engine or settings.engine()
+        self.config = replace(machine or MachineConfig(), capacity=settings.capacity)
+        self._spark = spark
         self._rng = Random(SystemRandom().getrandbits(128))
         self._began = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
         self._timer: asyncio.TimerHandle | None = None
         self._wanted: asyncio.Queue[StartInstance | StopInstance | Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
+        self._is_active = asyncio.Event()
         self._is_stopping = False
+        self.running: set[str] = set()  # of the apps that were submitted here, since we were started
         self.rates = Rates()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -133,13 +112,13 @@ class NodeService:
         self.wire.start()
         self._join()
         for owned in self.keeping.owned.values():
-            self.handle(AppSubmitted(owned.spec, owned.placed))
+            self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
             if owned.is_ending:
                 self.end(owned.spec.name)
 
     def _start_engine(self) -> None:
         engine = Engine(
-            _with_store(self.settings.engine, self.settings.store),
+            self._engine_config,
             on_rows_passed=self._rows_passed,
             spark=self._spark,
         )
@@ -154,18 +133,21 @@ class NodeService:
         self.plant = Plant(self.engine, settings.flows, self.handle)
         self.keeping = Keeping(self.engine.store, settings.data)
         self.desk = Desk(self)
-        config = WireConfig(listen=settings.listen, advertise=settings.advertise, bulky=frozenset({RowsSent}))
         self.wire = Wire(
-            config,
-            self._credentials,
+            settings.wire(frozenset({RowsSent})),
+            settings.credentials(),
             on_message=self._hear,
             requests=REQUESTS,
             on_request=self.desk.requested,
-            links=self._links,
+            links=settings.link_table(),
         )
         self.own = Peer(self.wire.node_id, self.wire.address, settings.zone)
-        self.machine = Machine(self.own, settings.machine, self._rng, dock=self.plant)
+        self.machine = Machine(self.own, self.config, self._rng, dock=self.plant)
         self.asking = Asking(self.own, self.wire.send, self.desk.answer, self._rng)
+
+    async def joined(self) -> None:
+        """Wait until this node is in the ring."""
+        await self._is_active.wait()
 
     def _join(self) -> None:
         """Join whom we are told to, and whom we knew; a node that is told of nobody begins a ring if it must."""
@@ -222,23 +204,24 @@ class NodeService:
                 self.plant.note(effect)
             case StartInstance() | StopInstance():
                 self._wanted.put_nowait(effect)
-            case NotePlaced(app, placed):
-                owned = self.keeping.owned.get(app)
-                if owned is not None:
-                    owned.placed = placed
-                    self.keeping.keep(owned)
+            case NotePlaced(app, placed, has_run):
+                owned = self.keeping.owned[app]
+                owned.placed, owned.has_run = placed, has_run
+                self.keeping.keep(owned)
             case NoteAppRuns(app):
                 log.info("%s runs", app)
-                self.keeping.owned[app].runs = True
+                self.running.add(app)
             case NoteAppEnded(app):
                 log.info("%s has ended", app)
                 self.keeping.drop(app)
+                self.running.discard(app)
                 self._ended.pop(app, asyncio.Event()).set()
             case NoteRefused(why):
                 log.warning("refused: %s", why)
             case NoteStewardFound(app, steward, _):
                 log.info("%s is in the care of %s", app, steward)
             case NoteActive():
+                self._is_active.set()
                 log.info("in the ring as %s, zone %s", self.own, self.own.zone)
 
     async def _carry_out_all(self) -> None:
@@ -312,7 +295,3 @@ class NodeService:
             self._timer.cancel()
         await self.wire.close()
         await asyncio.to_thread(self.engine.stop)
-
-
-def _with_store(config: NodeConfig, store: Path) -> NodeConfig:
-    return replace(config, store=store)
