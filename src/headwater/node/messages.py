@@ -13,7 +13,7 @@ from headwater.overlay.tree_messages import AnyTreeMessage
 
 CHAINS_MAX: Final = 1_000  # of one app
 SOURCES_MAX: Final = 1_000
-FLOW_BYTES_MAX: Final = 8 << 20
+FLOW_BYTES_MAX: Final = 1 << 20  # texts of a few files; ten entries of a register have to fit one message
 
 
 class ChainSpec(msgspec.Struct, frozen=True, array_like=True):

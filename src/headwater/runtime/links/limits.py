@@ -19,8 +19,7 @@ REFUSAL_CHARS_MAX: Final = 1_000  # of each part of a refusal
 class WireLimits:
     """What others may do to a node, and what it does to them."""
 
-    # One message between nodes: a flow and room for as much again. Rows travel in smaller ones.
-    message_bytes: int = 2 * FLOW_BYTES_MAX
+    message_bytes: int = 16 * FLOW_BYTES_MAX  # entries of a register with their flows, or rows
     request_bytes: int = 2 * FLOW_BYTES_MAX  # of a user; a flow with its files
     answer_bytes: int = 8 << 20
     arriving_bytes: int = 64 << 20  # of messages that have arrived in part, over all connections

@@ -125,7 +125,7 @@ class Outgoing:
             return Drop.TOO_LONG
         if self._ground.traffic.queued_bytes + len(encoded) > limits.queue_bytes_all:
             return Drop.ALL_FULL
-        if self._in_flight_bytes + len(encoded) > limits.queue_bytes:
+        if self.queued_bytes + len(encoded) > limits.queue_bytes:
             return Drop.QUEUE_FULL
         return None if self._lanes.offer(encoded, lane, self._used_at) else Drop.QUEUE_FULL
 
