@@ -12,7 +12,7 @@ import pytest
 import headwater as hw
 from headwater.connectors.formats import JsonFormat
 from headwater.console.picture import draw
-from headwater.console.shipped import CHECKOUT, shipped, shipped_app
+from headwater.runtime.shipped import CHECKOUT, shipped, shipped_app
 
 NAMES = sorted(shipped())
 ROWS = 600

@@ -129,7 +129,7 @@ def test_a_node_stops_while_a_sink_waits_for_its_broker(tmp_path: Path) -> None:
     rows = hw.read.generator(lambda first, count: {"n": range(first, first + count)}, rows=10)
     flow = hw.flow("stuck", rows.sink(hw.to.mqtt(f"{Broker(tmp_path).url}/t")))
     with deployed(tmp_path, flow) as (node, app):
-        pump = node._sinks._own[app.sinks[0].instance]
+        pump = node.sinks._own[app.sinks[0].instance]
         eventually(pump._lock.locked, "the sink writes")
     assert not pump._thread.is_alive()
     assert app.state is AppState.STOPPED

@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headwater.console.flow_file import load_flows
 from headwater.model.errors import ConfigError, FlowError
+from headwater.runtime.flow_file import load_flows
 from tests.console.flows import Command, Write
 
 COPIED = '''
@@ -90,7 +90,7 @@ def test_what_cannot_be_meant_is_refused(headwater: Command, words: list[str], s
 
 def test_a_flow_has_its_own_ends(write: Write) -> None:
     path = write("own.py", 'import headwater as hw\nf = hw.flow("f", hw.read.iterable([1]).sink(hw.to.nothing()))\n')
-    from headwater.console.ends import Ends
+    from headwater.runtime.ends import Ends
 
     with pytest.raises(ConfigError, match=r"--rate is for applications .*own\.py says this itself"):
         load_flows(str(path), Ends(rate=1.0))

@@ -1,4 +1,4 @@
-"""`headwater apps`: the applications that ship with Headwater."""
+"""`headwater apps`: the applications that ship with Headwater, or the apps of a cluster."""
 
 from typing import Annotated
 
@@ -7,11 +7,24 @@ import typer
 from rich.text import Text
 
 from headwater.console.screen import screen
-from headwater.console.shipped import shipped
+from headwater.console.verbs import CertsOption, InsecureOption, show_apps
+from headwater.runtime.service.client import Cluster
+from headwater.runtime.shipped import shipped
 
 
-def apps(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """List the applications that ship with Headwater; `headwater run NAME` runs one."""
+def apps(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="HOST:PORT", help="List the apps of this node's cluster instead.")
+    ] = None,
+    certs: CertsOption = None,
+    insecure: InsecureOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the applications that ship with Headwater (`headwater run NAME` runs one), or the apps of a cluster."""
+    if to is not None:
+        with Cluster(to, certs=certs, insecure=insecure) as cluster:
+            show_apps(cluster.apps(), as_json=as_json)
+        return
     known = shipped()
     if as_json:
         print(orjson.dumps({"apps": [{"name": name, "summary": known[name]} for name in known]}).decode(), flush=True)

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headwater.console.flow_file import load_flows
 from headwater.console.picture import draw
 from headwater.console.run import SetOption
 from headwater.console.screen import screen
@@ -21,6 +20,7 @@ from headwater.dataflow.graph import Graph, Route, Spread
 from headwater.dataflow.stream import ERRORS, Declaration
 from headwater.model.errors import ConfigError
 from headwater.operators.base import OnError, Operator
+from headwater.runtime.flow_file import load_flows
 
 
 def explain(

@@ -11,10 +11,12 @@ from headwater.console.bench import bench
 from headwater.console.certs import certs
 from headwater.console.demo import demo
 from headwater.console.explain import explain
+from headwater.console.node import cluster, node
 from headwater.console.run import run
 from headwater.console.running import INTERRUPTED_EXIT
 from headwater.console.screen import fail
 from headwater.console.sim import sim
+from headwater.console.verbs import logs, nodes, status, stop, submit
 from headwater.model.errors import HeadwaterError
 
 USAGE_EXIT: Final = 2
@@ -66,6 +68,6 @@ def headwater_command(
     """Stream processing at the edge: flows in Python, every operator on Spark."""
 
 
-for command in (demo, run, apps, explain, bench, sim):
+for command in (demo, run, apps, explain, node, cluster, submit, status, nodes, stop, logs, bench, sim):
     app.command()(command)
 app.add_typer(certs)

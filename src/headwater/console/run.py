@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from headwater.console.ends import Ends
-from headwater.console.flow_file import load_flows
 from headwater.console.live import view_on
 from headwater.console.running import Outcome, run_flows
 from headwater.console.screen import fail, screen
@@ -19,6 +17,8 @@ from headwater.engine.pressure import PressureConfig
 from headwater.model.errors import ConfigError
 from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.config import NodeConfig, cores_here
+from headwater.runtime.ends import Ends
+from headwater.runtime.flow_file import load_flows
 from headwater.runtime.logs import LogFormat, log_to
 
 SparkOption = Annotated[bool, typer.Option("--no-spark", help="Run on threads of this process instead of Spark.")]

@@ -4,13 +4,13 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headwater.console.ends import Ends
-from headwater.console.flow_file import load_flows
-from headwater.console.shipped import is_name
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.model.errors import ConfigError, FlowError
 from headwater.operators.sql import Transform
+from headwater.runtime.ends import Ends
+from headwater.runtime.flow_file import load_flows
+from headwater.runtime.shipped import is_name
 from headwater.sim.flow_story import FlowStory
 from headwater.sim.flows import Outputs, undisturbed
 from headwater.sim.story import Outcome, told

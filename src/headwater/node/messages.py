@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from headwater.model.peers import NodeId, Peer
+from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage
 from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
@@ -355,4 +356,4 @@ ControlMessage = (
     | StewardMoved
 )
 
-AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage | AnyRowMessage
+AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage | AnyRowMessage | AnyAsking

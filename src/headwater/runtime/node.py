@@ -48,6 +48,7 @@ from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool, SparkPool, ThreadPool
 from headwater.runtime.remote_port import RemotePort
+from headwater.runtime.shared_spark import SharedSpark
 from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, open_sink
 from headwater.runtime.sources import SourcePump, SourceTask, open_source
 from headwater.runtime.sql import needs_driver
@@ -88,6 +89,8 @@ class App:
     ended_us: int | None = None
     draining: bool = False  # its sources are asked no more, and what is under way is let through
     settled: bool = False  # its sources and sinks are closed
+    is_part: bool = False  # the rest of it is on other nodes, so that its end cannot be seen here
+    kept_as: str = ""  # the name under which the store has it, if that is not the flow's
     done: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -99,10 +102,22 @@ class App:
 class Node:
     """One node, embedded in this process."""
 
-    def __init__(self, config: NodeConfig | None = None, *, on_event: Callable[[str], None] | None = None) -> None:
-        """Open the store; nothing runs before `start`."""
+    def __init__(
+        self,
+        config: NodeConfig | None = None,
+        *,
+        on_event: Callable[[str], None] | None = None,
+        on_rows_passed: Callable[[Sequence[InstanceId]], None] | None = None,
+        spark: SharedSpark | None = None,
+    ) -> None:
+        """Open the store; nothing runs before `start`.
+
+        `on_rows_passed` is told, instead of the sinks, of rows for queues that no worker of ours runs; `spark` is a
+        session that other nodes of this process use too.
+        """
         self.config = config if config is not None else NodeConfig()
         self._tell = on_event if on_event is not None else log.info
+        self._on_rows_passed, self._spark = on_rows_passed, spark
         self._temporary = Path(tempfile.mkdtemp(prefix="headwater-")) if self.config.store is None else None
         directory = self._temporary if self._temporary is not None else Path(self.config.store or ".")
         self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
@@ -118,7 +133,7 @@ class Node:
         self._stopped = False
         self._restarting = threading.Lock()
         self._restarts = 0
-        self._given_up: dict[InstanceId, Callable[[], None]] = {}  # what to do when workers have let go of an instance
+        self.given_up: dict[InstanceId, Callable[[], None]] = {}  # what to do when workers have let go of an instance
         self._recent_from_us = 0
         self._switch_interval_s = sys.getswitchinterval()
         try:
@@ -129,19 +144,19 @@ class Node:
 
     def _assemble(self) -> None:
         self.term = self.store.own()
-        self._sinks = Sinks(self._sink_pump)
+        self.sinks = Sinks(self._sink_pump)
         self.dispatcher = Dispatcher(
             Scheduler(self.config.scheduler()),
             self.store,
             self.term,
-            on_sink_rows=self._sinks.rows_for,
+            on_sink_rows=self._on_rows_passed or self.sinks.rows_for,
             on_trouble=self._on_trouble,
             on_store_full=self._on_store_full,
             on_room=self._on_room,
             on_let_go=self._on_let_go,
             on_crash=self._on_crash,
         )
-        self._sources = SourcePump(
+        self.sources = SourcePump(
             self.store,
             self.term,
             self.pressure,
@@ -163,7 +178,13 @@ class Node:
             door_only=self.config.remote_port == "always",
         )
         self.pool: Pool = (
-            SparkPool(self._run_directory, self._address, cores=cores_here(), cluster=self.config.cluster())
+            SparkPool(
+                self._run_directory,
+                self._address,
+                cores=cores_here(),
+                cluster=self.config.cluster(),
+                shared=self._spark,
+            )
             if self.config.spark
             else ThreadPool(self.store, self._address)
         )
@@ -189,10 +210,10 @@ class Node:
         )
 
     def _on_let_go(self, instance: InstanceId) -> None:
-        self._given_up.pop(instance)()
+        self.given_up.pop(instance)()
 
     def _on_room(self) -> None:
-        self._sources.wake_paused()
+        self.sources.wake_paused()
 
     def _post(self, events: Sequence[Event]) -> None:
         self.dispatcher.post(events)
@@ -223,8 +244,8 @@ class Node:
             raise
         gc.collect()
         gc.freeze()  # what is there now stays; walking it again and again would hold up the scheduler for 30 ms
-        self._sources.start()
-        self._sinks.start()
+        self.sources.start()
+        self.sinks.start()
         self._housekeeper.start()
 
     def _begin_epoch(self) -> None:
@@ -245,30 +266,31 @@ class Node:
     def deploy(self, flow: Flow) -> App:
         """Compile a flow and run it; a flow this store knows goes on where it stood."""
         graph = compile_flow(flow, chaining=self.config.chaining)
-        self._check_spark(graph)
+        self.check_spark(graph)
         with self._deploying:
             known = self.apps.get(graph.name)
             if known is not None and known.state is AppState.RUNNING:
                 raise FlowError(
                     f"flow {graph.name!r} is already running on this node; stop it first or give it another name"
                 )
-            app_id, codes = self._register(graph)
+            app_id, codes = self.register(graph)
             sources, sinks = self._open_connectors(app_id, graph)
             app = App(app_id, graph, codes, sources, sinks, now_us())
             self.apps[graph.name] = app
-            self._begin(app)
+            self.begin(app)
         self._tell(f"flow {graph.name!r} runs with {graph.instance_count} queues")
         return app
 
-    def _register(self, graph: Graph) -> tuple[AppId, tuple[int, ...]]:
+    def register(self, graph: Graph, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
         """Find or make the app's place in the store, and put its code there."""
+        place = app_record_key(kept_as or graph.name)
         with self.store.write() as txn:
-            stored = txn.get(app_record_key(graph.name))
+            stored = txn.get(place)
             if stored is None:
                 last = int.from_bytes(txn.get(b"!apps") or b"", "big")
                 txn.put(b"!apps", (last + 1).to_bytes(4, "big"))
                 record = AppRecord(last + 1, graph.fingerprint)
-                txn.put(app_record_key(graph.name), msgspec.msgpack.encode(record))
+                txn.put(place, msgspec.msgpack.encode(record))
             else:
                 record = msgspec.msgpack.decode(stored, type=AppRecord)
             if record.fingerprint != graph.fingerprint:
@@ -300,7 +322,8 @@ class Node:
             undo.pop_all()
         return sources, sinks
 
-    def _begin(self, app: App) -> None:
+    def begin(self, app: App) -> None:
+        """Let an app run; of one that is a part, workers run nothing before they are told what."""
         queues = self._queues_of(app)
         codes = {
             InstanceId(app.id, instance): number
@@ -311,11 +334,11 @@ class Node:
         self.dispatcher.ask(lambda: self.dispatcher.handle(AppAdded(app.id, queues)))
         self._hire_more()
         for sink in app.sinks:
-            self._sinks.add(sink)
+            self.sinks.add(sink)
         for source in app.sources:
-            self._sources.add(source)
+            self.sources.add(source)
 
-    def _check_spark(self, graph: Graph) -> None:
+    def check_spark(self, graph: Graph) -> None:
         """Refuse what needs Spark on a node without it, or more of a cluster than there is."""
         slots = self.pool.slots
         if slots is not None and self.config.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
@@ -354,7 +377,8 @@ class Node:
             number for chain in graph.chains if needs_driver(graph.named_operators(chain)) for number in chain.instances
         }
         with self.store.read() as snapshot:
-            return queues_of(snapshot, graph, app.id, now_us(), on_driver=on_driver)
+            here = () if app.is_part else None
+            return queues_of(snapshot, graph, app.id, now_us(), on_driver=on_driver, here=here)
 
     def wait(self, app: App, timeout_s: float | None = None) -> bool:
         """Wait until an app has finished or failed."""
@@ -388,7 +412,7 @@ class Node:
 
     def _delete(self, app: App) -> None:
         with self.store.write() as txn:
-            txn.delete(app_record_key(app.name))
+            txn.delete(app_record_key(app.kept_as or app.name))
         for prefix in app_prefixes(app.id):
             while True:
                 with self.store.write() as txn:  # in slices, so that no commit is long
@@ -412,8 +436,8 @@ class Node:
         """Close the sources and sinks of an app that has ended. Not from a pump's thread: it waits for the pumps."""
         with self._settling:
             if not app.settled:
-                self._sources.remove(app.id)
-                self._sinks.remove(app.id)
+                self.sources.remove(app.id)
+                self.sinks.remove(app.id)
                 app.settled = True
                 app.done.set()
 
@@ -471,7 +495,7 @@ class Node:
         while not self._stopping.wait(HOUSEKEEPING_S):
             self._forget_old_latencies()
             for app in list(self.apps.values()):
-                if app.state is AppState.RUNNING and self._is_finished(app):
+                if app.state is AppState.RUNNING and not app.is_part and self._is_finished(app):
                     self._end_app(app, AppState.STOPPED if app.draining else AppState.FINISHED, None)
                 if app.state is not AppState.RUNNING and not app.settled:
                     self._settle(app)
@@ -518,8 +542,8 @@ class Node:
         self._stopping.set()
         for app in list(self.apps.values()):
             self.halt(app)
-        self._sources.stop()
-        self._sinks.stop()
+        self.sources.stop()
+        self.sinks.stop()
         pools = [self.pool] if self._driver_pool is None else [self._driver_pool, self.pool]
         for pool in pools:
             pool.expect_end()

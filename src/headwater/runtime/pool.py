@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from headwater.model.errors import EngineError
 from headwater.runtime.address import NodeAddress
 from headwater.runtime.cluster import Cluster, reach_master
+from headwater.runtime.shared_spark import SharedSpark
 from headwater.runtime.spark import end_jvm, spark_conf, start_spark
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.wire import BrokenFrame
@@ -67,9 +68,18 @@ class Pool(Protocol):
 class SparkPool:
     """Workers as tasks of Spark jobs."""
 
-    def __init__(self, directory: Path, address: NodeAddress, *, cores: int, cluster: Cluster | None = None) -> None:
-        """Remember where the workers will find the node and the store."""
+    def __init__(
+        self,
+        directory: Path,
+        address: NodeAddress,
+        *,
+        cores: int,
+        cluster: Cluster | None = None,
+        shared: SharedSpark | None = None,
+    ) -> None:
+        """Remember where the workers will find the node and the store; `shared` is the Spark of several nodes."""
         self._directory, self._address, self._cores, self._cluster = directory, address, cores, cluster
+        self._shared = shared
         self._slots: int | None = None
         self._session: SparkSession | None = None
         self._on_broken: Callable[[str], None] = lambda reason: None
@@ -96,6 +106,9 @@ class SparkPool:
 
     def _start(self) -> None:
         cluster = self._cluster
+        if self._shared is not None:
+            self._session = self._shared.take()
+            return
         if cluster is None:
             self._session = start_spark(self._directory, spark_conf(self._directory, self._cores))
             return
@@ -161,6 +174,9 @@ class SparkPool:
 
     def restart(self) -> None:
         """Start a new JVM in place of the one that was lost."""
+        if self._shared is not None:
+            self._session = self._shared.renewed(self._session)
+            return
         end_jvm()
         self._start()
 
@@ -172,6 +188,10 @@ class SparkPool:
         """Stop Spark and wait for the JVM to be gone."""
         self._stopping = True
         if self._session is None:
+            return
+        if self._shared is not None:
+            self._session = None
+            self._shared.let_go()
             return
         try:
             self._session.stop()

@@ -17,6 +17,7 @@ from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.ids import checked_name
 from headwater.runtime.address import host_and_port
 from headwater.runtime.cluster import masters_of
+from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.links.credentials import Credentials, insecure_node, load_credentials
 from headwater.runtime.links.credentials import refuse_insecure_beyond_loopback as refuse_beyond_loopback
 from headwater.runtime.links.emulation import LinkTable, read_links
@@ -45,6 +46,9 @@ class NodeSettings:
     certs: Path | None = None  # what `headwater certs node` made
     insecure: bool = False  # no certificates, on this machine only
     links: Path | None = None  # a file of emulated links, for experiments
+    workers: int | None = None  # of the pool; None: one for each core
+    no_spark: bool = False  # workers are threads: for tests, and for machines without Java
+    power_safe: bool = False  # every commit waits for the disk
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, and say what would."""
@@ -80,6 +84,21 @@ class NodeSettings:
     def credentials(self) -> Credentials:
         """Return who this node is."""
         return insecure_node(self.data) if self.certs is None else load_credentials(self.certs)
+
+    def engine(self) -> NodeConfig:
+        """Return what the engine needs to know."""
+        return NodeConfig(
+            store=self.data / "store",
+            workers=cores_here() if self.workers is None else self.workers,
+            spark=not self.no_spark,
+            spark_master=self.spark_master,
+            power_safe=self.power_safe,
+        )
+
+    @property
+    def flows(self) -> Path:
+        """Where the texts of flows are laid out."""
+        return self.data / "flows"
 
     def wire(self, bulky: frozenset[type[Any]] = frozenset()) -> WireConfig:
         """Return what the wire needs to know."""
@@ -171,6 +190,9 @@ _READERS: Final[Mapping[str, Any]] = {
     "certs": _as_path,
     "links": _as_path,
     "insecure": _as_bool,
+    "workers": _as_number,
+    "no_spark": _as_bool,
+    "power_safe": _as_bool,
 }
 
 

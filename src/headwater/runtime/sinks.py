@@ -99,10 +99,10 @@ class SinkPump:
             self._tasks[task.instance] = task
         self.rows_for([task.instance])
 
-    def remove(self, app: AppId) -> None:
-        """Stop writing an app's sinks and close them."""
+    def remove(self, app: AppId, number: int | None = None) -> None:
+        """Stop writing an app's sinks, or the one whose queue has this number, and close them."""
         with self._lock:
-            for instance in [one for one in self._tasks if one.app == app]:
+            for instance in [one for one in self._tasks if _is_of(one, app, number)]:
                 _close(self._tasks.pop(instance))
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
@@ -209,10 +209,10 @@ class Sinks:
         else:
             self._shared.add(task)
 
-    def remove(self, app: AppId) -> None:
-        """Stop writing an app's sinks and close them."""
-        self._shared.remove(app)
-        for instance in [one for one in self._own if one.app == app]:
+    def remove(self, app: AppId, number: int | None = None) -> None:
+        """Stop writing an app's sinks, or the one whose queue has this number, and close them."""
+        self._shared.remove(app, number)
+        for instance in [one for one in self._own if _is_of(one, app, number)]:
             self._own.pop(instance).stop()
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
@@ -229,6 +229,10 @@ class Sinks:
         self._shared.stop()
         for pump in list(self._own.values()):
             pump.stop()
+
+
+def _is_of(instance: InstanceId, app: AppId, number: int | None) -> bool:
+    return instance.app == app and number in (None, instance.number)
 
 
 def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Position) -> Event:

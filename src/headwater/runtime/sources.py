@@ -127,11 +127,11 @@ class SourcePump:
             threading.Thread(target=self._serve_one, args=(task,), name=f"source-{task.name}", daemon=True).start()
         self._doze.call()
 
-    def remove(self, app: AppId) -> None:
-        """Stop reading an app's sources; when this returns, nothing of it is stored any more."""
+    def remove(self, app: AppId, number: int | None = None) -> None:
+        """Stop reading an app's sources, or one of them; when this returns, nothing of it is stored any more."""
         with self._lock:
-            gone = [task for task in self._tasks if task.app == app]
-            self._tasks = [task for task in self._tasks if task.app != app]
+            gone = [task for task in self._tasks if task.app == app and number in (None, task.number)]
+            self._tasks = [task for task in self._tasks if task.app != app or number not in (None, task.number)]
             for task in gone:
                 task.ended = True
         for task in gone:

@@ -44,8 +44,10 @@ def app_status(node: "Node", app: "App", *, ledger: bool) -> AppStatus:
     for chain in app.graph.chains:
         queues = [node.dispatcher.scheduler.queues.find(InstanceId(app.id, number)) for number in chain.instances]
         parts.append(_chain(chain.name, chain.stage, [queue for queue in queues if queue is not None], now))
-    for sink, task in zip(app.graph.sinks, app.sinks, strict=True):
-        parts.append(_sink(task, sink.stage, node.dispatcher.scheduler.queues.find(task.instance), now))
+    stages = {sink.instance: sink.stage for sink in app.graph.sinks}
+    for task in app.sinks:
+        queue = node.dispatcher.scheduler.queues.find(task.instance)
+        parts.append(_sink(task, stages[task.instance.number], queue, now))
     return AppStatus(
         name=app.name,
         state=app.state,
@@ -54,14 +56,15 @@ def app_status(node: "Node", app: "App", *, ledger: bool) -> AppStatus:
         ended_us=app.ended_us,
         rows_in=sum(task.rows for task in app.sources),
         rows_out=sum(task.rows for task in app.sinks),
-        latency=_latency([task.latency for task in app.sinks]),
-        recent=_latency([task.recent for task in app.sinks]),
+        latency=latency_of([task.latency for task in app.sinks]),
+        recent=latency_of([task.recent for task in app.sinks]),
         operators=tuple(parts),
         ledger=node.ledger(app) if ledger else None,
     )
 
 
-def _latency(histograms: list[Histogram]) -> Latency:
+def latency_of(histograms: list[Histogram]) -> Latency:
+    """Return the percentiles of several histograms together."""
     together = Histogram()
     for histogram in histograms:
         together.merge(histogram)

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from headwater.console.ends import Ends
-from headwater.console.shipped import apps_of, is_name, shipped_app, with_options
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
+from headwater.runtime.ends import Ends
+from headwater.runtime.shipped import apps_of, is_name, shipped_app, with_options
 
 _NOT_A_NAME: Final = re.compile(r"\W")
 
@@ -26,7 +26,7 @@ def load_flows(written: str, ends: Ends | None = None, settings: Sequence[str] =
     ends = ends or Ends()
     if is_name(written):
         return [ends.flow(with_options(shipped_app(written), settings))]
-    path, name = _parted(written)
+    path, name = parted(written)
     module = _import(path)
     flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
     apps = {kind.__name__: kind for kind in apps_of(module)}
@@ -45,7 +45,8 @@ def load_flows(written: str, ends: Ends | None = None, settings: Sequence[str] =
     return list({id(flow): flow for flow in flows.values()}.values())
 
 
-def _parted(written: str) -> tuple[Path, str | None]:
+def parted(written: str) -> tuple[Path, str | None]:
+    """Return the file of `FLOW.py` or `FLOW.py:name`, and the name, if one is picked."""
     head, colon, tail = written.rpartition(":")
     path, name = (Path(head), tail) if colon and tail.isidentifier() and head else (Path(written), None)
     if path.is_dir():

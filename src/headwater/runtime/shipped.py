@@ -22,7 +22,7 @@ import msgspec
 from headwater.connectors.app import App
 from headwater.model.errors import ConfigError, FlowError
 
-CHECKOUT: Final = Path(__file__).resolve().parents[3]  # src/headwater/console is three below
+CHECKOUT: Final = Path(__file__).resolve().parents[3]  # src/headwater/runtime is three below
 INSTALLED: Final = "headwater_apps"
 _NAME: Final = re.compile(r"[a-z]\w*(\.\w+)+")
 

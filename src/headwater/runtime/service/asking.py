@@ -1,0 +1,136 @@
+"""Questions of one node to others: asked again until they are answered, answered once however often they are asked."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from headwater.model.errors import HeadwaterError
+from headwater.model.peers import NodeId, Peer
+from headwater.node.asking import Answer, Question
+from headwater.runtime.links.requests import refusal_of
+from headwater.runtime.service.requests import (
+    AnswerKind,
+    Look,
+    Looked,
+    QuestionKind,
+    answer_decoder,
+    encoder,
+    question_decoder,
+)
+
+RESEND_S: Final = 1.0  # a round trip over a bad link, and a bit
+LOOK_S: Final = 4.0  # then a node is said to be silent
+PATIENCE_S: Final = 50.0  # for what takes its time; a user gives up after a minute
+ANSWERED_MAX: Final = 1_000  # answers that are remembered, in case they were lost
+NODES_MAX: Final = 2_000  # that are looked at for one request
+
+
+class Silent(HeadwaterError):
+    """A node has not answered."""
+
+
+class Refused(HeadwaterError):
+    """A node has said no."""
+
+
+Sending = Callable[[str, Question | Answer], None]
+Answering = Callable[[Peer, QuestionKind], Awaitable[AnswerKind]]
+
+
+class Asking:
+    """The questions of one node."""
+
+    def __init__(self, own: Peer, send: Sending, answer: Answering, rng: Random) -> None:
+        """Begin with none."""
+        self._own, self._send, self._answer, self._rng = own, send, answer, rng
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._answering: OrderedDict[tuple[NodeId, int], asyncio.Task[Answer]] = OrderedDict()
+
+    async def ask(self, to: Peer, question: QuestionKind, patience_s: float = PATIENCE_S) -> Any:
+        """Return the answer; raises Silent or Refused."""
+        if to.id == self._own.id:
+            return await self._answer(self._own, question)
+        number = self._rng.getrandbits(62)
+        asked = Question(self._own, number, encoder.encode(question))
+        answered = self._open[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(patience_s):
+                while True:
+                    self._send(to.address, asked)
+                    done, _ = await asyncio.wait({answered}, timeout=RESEND_S)
+                    if done:
+                        return _read(answered.result())
+        except TimeoutError:
+            raise Silent(f"the node at {to.address} does not answer; see `headwater nodes`") from None
+        finally:
+            del self._open[number]
+
+    def hear(self, message: Question | Answer) -> None:
+        """Take what another node has said."""
+        if isinstance(message, Answer):
+            waits = self._open.get(message.number)
+            if waits is not None and not waits.done():
+                waits.set_result(message)
+            return
+        place = (message.sender.id, message.number)
+        task = self._answering.get(place)
+        if task is None:
+            task = self._answering[place] = asyncio.get_running_loop().create_task(self._answered(message))
+            if len(self._answering) > ANSWERED_MAX:
+                self._answering.popitem(last=False)
+            task.add_done_callback(lambda done: self._reply(message.sender, done))
+        elif task.done():
+            self._reply(message.sender, task)
+
+    def _reply(self, to: Peer, done: "asyncio.Task[Answer]") -> None:
+        if not done.cancelled():
+            self._send(to.address, done.result())
+
+    async def _answered(self, question: Question) -> Answer:
+        try:
+            asked = question_decoder.decode(question.payload)
+            answer = await self._answer(question.sender, asked)
+            return Answer(self._own, question.number, encoder.encode(answer))
+        except (HeadwaterError, msgspec.MsgspecError) as failure:
+            told = encoder.encode(str(refusal_of(failure, self._own.address)))
+            return Answer(self._own, question.number, told, is_refused=True)
+
+    async def look_around(self, leaves: Iterable[Peer], app: str = "") -> tuple[list[Looked], list[str]]:
+        """Ask everybody in the ring what they have; return that, and who is silent.
+
+        Nobody knows all nodes, but everybody knows those around them, who know those around them.
+        """
+        known: dict[NodeId, Peer] = {self._own.id: self._own, **{peer.id: peer for peer in leaves}}
+        waiting = list(known.values())
+        looked: list[Looked] = []
+        silent: list[str] = []
+        while waiting:
+            answers = await asyncio.gather(
+                *(self.ask(peer, Look(app), LOOK_S) for peer in waiting), return_exceptions=True
+            )
+            asked, waiting = waiting, []
+            for peer, answer in zip(asked, answers, strict=True):
+                if isinstance(answer, HeadwaterError):
+                    silent.append(peer.address)
+                    continue
+                if isinstance(answer, BaseException):
+                    raise answer
+                looked.append(answer)
+                fresh = [one for one in answer.leaves if one.id not in known]
+                room = NODES_MAX - len(known)
+                known.update((one.id, one) for one in fresh[:room])
+                waiting += fresh[:room]
+        return looked, silent
+
+
+def _read(answer: Answer) -> AnswerKind:
+    if answer.is_refused:
+        raise Refused(msgspec.msgpack.decode(answer.payload, type=str))
+    try:
+        return answer_decoder.decode(answer.payload)
+    except msgspec.MsgspecError as damage:
+        raise Refused(f"{answer.sender.address} answered what is not understood; is its version ours?") from damage

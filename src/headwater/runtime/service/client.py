@@ -1,0 +1,125 @@
+"""A cluster from Python: the verbs of the command, against any node.
+
+with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
+    cluster.submit("flow.py")
+    cluster.wait("rain")
+    print(cluster.status("rain").ledger)
+"""
+
+import getpass
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from headwater.model.errors import ConfigError, EngineError
+from headwater.runtime.links.client import NodeClient, connect
+from headwater.runtime.links.credentials import Credentials, insecure_user, load_credentials
+from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
+from headwater.runtime.service.requests import (
+    REQUESTS,
+    AppsTold,
+    GetLogs,
+    GetStatus,
+    ListApps,
+    ListNodes,
+    LogsTold,
+    NodesTold,
+    StatusTold,
+    StopApp,
+    Stopped,
+    Submit,
+    Submitted,
+)
+
+LOOK_S: Final = 0.2  # between two looks at an app that is waited for
+
+
+def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Credentials:
+    """Return what a user shows to a node: a certificate, or on this machine nothing."""
+    if insecure == (certs is not None):
+        raise ConfigError("give either --certs DIR or, on this machine, --insecure")
+    return insecure_user(getpass.getuser()) if certs is None else load_credentials(Path(certs))
+
+
+class Cluster:
+    """A connection to one node, which asks the others."""
+
+    def __init__(self, to: str, *, certs: str | Path | None = None, insecure: bool = False) -> None:
+        """Reach a node."""
+        self._client: NodeClient = connect(to, user_credentials(certs, insecure=insecure), REQUESTS)
+
+    def submit(
+        self,
+        flow: str | Path,
+        *,
+        zone: str = "",
+        at: Mapping[str, str] | None = None,
+        ends: EndsText | None = None,
+        settings: Sequence[str] = (),
+    ) -> list[Submitted]:
+        """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says."""
+        return [self.submit_text(text, zone=zone, at=at) for text in flow_texts(str(flow), ends, settings)]
+
+    def submit_text(self, text: FlowText, *, zone: str = "", at: Mapping[str, str] | None = None) -> Submitted:
+        """Have one flow run."""
+        answer: Submitted = self._client.ask(Submit(text.encode(), zone, dict(at or {})))
+        return answer
+
+    def apps(self) -> AppsTold:
+        """Return all apps."""
+        answer: AppsTold = self._client.ask(ListApps())
+        return answer
+
+    def nodes(self) -> NodesTold:
+        """Return all nodes."""
+        answer: NodesTold = self._client.ask(ListNodes())
+        return answer
+
+    def status(self, app: str) -> StatusTold:
+        """Return how an app is, over all its nodes."""
+        answer: StatusTold = self._client.ask(GetStatus(app))
+        return answer
+
+    def stop(self, app: str) -> Stopped:
+        """End an app, and delete what it has on all nodes."""
+        answer: Stopped = self._client.ask(StopApp(app))
+        return answer
+
+    def logs(self, lines: int = 50, node: str = "") -> LogsTold:
+        """Return the last lines of the logs of all nodes, or of one."""
+        answer: LogsTold = self._client.ask(GetLogs(lines, node))
+        return answer
+
+    def wait(self, app: str, timeout_s: float | None = None) -> StatusTold:
+        """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
+
+        Nodes are not looked at in the same moment. Only if nothing has happened anywhere between two looks was there
+        nothing on its way from one that was looked at later to one that had been looked at before.
+        """
+        gives_up = None if timeout_s is None else time.monotonic() + timeout_s
+        before: StatusTold | None = None
+        while True:
+            status = self.status(app)
+            if status.state == "failed":
+                raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
+            still = before is not None and before.activity == status.activity
+            if status.state == "finished" and still and status.is_balanced and not status.silent:
+                return status
+            if gives_up is not None and time.monotonic() > gives_up:
+                raise EngineError(f"{app} is {status.state} after {timeout_s:g} s: {status.waiting} rows wait")
+            before = status if status.state == "finished" else None
+            time.sleep(LOOK_S)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def __enter__(self) -> "Cluster":
+        """Hang up at the end of the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Hang up."""
+        self.close()

@@ -1,0 +1,206 @@
+"""A flow on its way to other nodes: as text, never as pickle.
+
+What travels is what the user wrote: the Python file and the modules beside it that it imports, or the name of an
+application that ships with Headwater, with its options. Every node builds the flow by itself and looks whether it came
+out as it did for the user. Only text travels: a file of data has to be where the flow reads it.
+"""
+
+import ast
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.stream import Flow
+from headwater.model.errors import FlowError
+from headwater.node.messages import FLOW_BYTES_MAX
+from headwater.runtime.ends import Ends
+from headwater.runtime.flow_file import load_flows, parted
+from headwater.runtime.shipped import is_name
+
+FILES_MAX: Final = 200
+NAME_CHARS_MAX: Final = 200
+_BUILDING: Final = threading.RLock()  # importing a user's modules changes what the whole process sees
+
+Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+
+
+class EndsText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an application's rows come from and go to, as its submitter said it."""
+
+    rate: float | None = None
+    rows: int | None = None
+    data: str | None = None
+    loop: bool = False
+    source: str | None = None
+    sink: str | None = None
+
+    def ends(self) -> Ends:
+        """Return it as a node uses it; what an app has is kept, so brokers should keep messages too."""
+        data = None if self.data is None else Path(self.data)
+        return Ends(
+            rate=self.rate,
+            rows=self.rows,
+            data=data,
+            loop=self.loop,
+            source=self.source,
+            sink=self.sink,
+            is_kept=True,
+        )
+
+
+class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One flow as text."""
+
+    name: Name  # of the flow: a file may have several
+    fingerprint: Annotated[str, Meta(max_length=64)]
+    written: Name  # the file in which it is, or the application's name
+    files: Annotated[dict[Name, str], Meta(max_length=FILES_MAX)] = {}
+    settings: tuple[str, ...] = ()
+    ends: EndsText = EndsText()
+
+    def encode(self) -> bytes:
+        """Return it as it travels; raises FlowError if that is too much."""
+        encoded = msgspec.msgpack.encode(self)
+        if len(encoded) > FLOW_BYTES_MAX:
+            raise FlowError(
+                f"flow {self.name!r} and the modules it imports have {len(encoded):,} bytes; at most "
+                f"{FLOW_BYTES_MAX:,} can travel. Keep data in files that are on the nodes"
+            )
+        return encoded
+
+
+def flow_texts(written: str, ends: EndsText | None = None, settings: Sequence[str] = ()) -> list[FlowText]:
+    """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application, as text."""
+    ends = ends or EndsText()
+    flows = load_flows(written, ends.ends(), settings)
+    if is_name(written):
+        file, files = written, {}
+    else:
+        path, _ = parted(written)
+        file, files = path.name, _files_of(path.resolve())
+    return [FlowText(flow.name, compile_flow(flow).fingerprint, file, files, tuple(settings), ends) for flow in flows]
+
+
+def read_flow(encoded: bytes) -> FlowText:
+    """Return what has come; raises FlowError if it is no flow."""
+    try:
+        text = msgspec.msgpack.decode(encoded, type=FlowText)
+    except msgspec.MsgspecError as damage:
+        raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
+    for name in (*text.files, text.written if text.files else "x.py"):
+        parts = Path(name).parts
+        if Path(name).is_absolute() or ".." in parts or not name.endswith(".py") or "\0" in name:
+            raise FlowError(f"a flow cannot have a file named {name!r}")
+    if text.files and text.written not in text.files:
+        raise FlowError(f"flow {text.name!r} came without its file {text.written!r}")
+    if not text.files and not is_name(text.written):
+        raise FlowError(f"flow {text.name!r} is neither an application's nor has it a file")
+    return text
+
+
+@contextmanager
+def built(encoded: bytes, directory: Path) -> Iterator[Graph]:
+    """Build a flow from its text; its modules are there for as long as the block lasts, which no other flow disturbs.
+
+    `directory` is where texts of flows are put, each under a name of its own.
+    """
+    text = read_flow(encoded)
+    with _BUILDING, _modules_of(text, encoded, directory) as written:
+        flows = load_flows(written, text.ends.ends(), text.settings)
+        yield _checked(text, flows)
+
+
+def _checked(text: FlowText, flows: Sequence[Flow]) -> Graph:
+    flow = next((one for one in flows if one.name == text.name), None)
+    if flow is None:
+        raise FlowError(f"{text.written} builds no flow {text.name!r} here; does its name depend on the machine?")
+    graph = compile_flow(flow)
+    if graph.fingerprint != text.fingerprint:
+        raise FlowError(
+            f"flow {text.name!r} has another structure here than where it was submitted; it must not depend on the "
+            "machine or the time, and Headwater's versions must agree"
+        )
+    return graph
+
+
+@contextmanager
+def _modules_of(text: FlowText, encoded: bytes, directory: Path) -> Iterator[str]:
+    """Lay out a flow's files, and let imports find them before anything else; yield what is to be loaded."""
+    if not text.files:
+        yield text.written
+        return
+    place = directory / blake2b(encoded, digest_size=10).hexdigest()
+    _lay_out(text.files, place)
+    for name in {Path(file).parts[0].removesuffix(".py") for file in text.files if file != text.written}:
+        _forget_module(name)  # of another flow, or of an older text of this one
+    sys.path.insert(0, str(place))
+    try:
+        yield str(place / text.written)
+    finally:
+        sys.path.remove(str(place))
+
+
+def _lay_out(files: Mapping[str, str], place: Path) -> None:
+    for name, source in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+
+
+def _forget_module(name: str) -> None:
+    for known in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+        file = getattr(sys.modules[known], "__file__", None)
+        if file is not None and not file.startswith((sys.prefix, sys.base_prefix)):
+            del sys.modules[known]
+
+
+def forget_texts(directory: Path) -> None:
+    """Delete all texts: whoever is started again lays them out anew."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _files_of(path: Path) -> dict[str, str]:
+    """Return a Python file and all modules beside it that it imports, directly or not, by name."""
+    found: dict[str, str] = {}
+    waiting = [path]
+    while waiting:
+        one = waiting.pop()
+        name = one.relative_to(path.parent).as_posix()
+        if name in found:
+            continue
+        if len(found) >= FILES_MAX:
+            raise FlowError(
+                f"{path} imports more than {FILES_MAX} modules beside it; install them on the nodes instead"
+            )
+        found[name] = one.read_text(encoding="utf-8")
+        waiting += _beside(path.parent, _imported(found[name], one))
+    return found
+
+
+def _imported(source: str, path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source, str(path))):
+        match node:
+            case ast.Import(names=aliases):
+                names |= {alias.name.partition(".")[0] for alias in aliases}
+            case ast.ImportFrom(module=str(module), level=0):
+                names.add(module.partition(".")[0])
+    return names
+
+
+def _beside(directory: Path, names: set[str]) -> Iterator[Path]:
+    for name in sorted(names):
+        if (directory / f"{name}.py").is_file():
+            yield directory / f"{name}.py"
+        elif (directory / name / "__init__.py").is_file():
+            yield from sorted((directory / name).rglob("*.py"))

@@ -1,0 +1,77 @@
+"""What a node remembers over a restart besides its rows: the apps that were submitted to it, and whom it knew."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.node.messages import AppSpec, Placed
+from headwater.runtime.store import LmdbStore
+
+log = logging.getLogger(__name__)
+
+OWNED_PREFIX: Final = b"!owned/"
+PEERS_FILE: Final = "peers"
+PEERS_KEPT: Final = 64  # enough that some are still there
+
+
+class Owned(msgspec.Struct, array_like=True):
+    """An app that was submitted to this node."""
+
+    spec: AppSpec
+    name: str  # as users call it
+    submitter: str
+    source_names: tuple[str, ...]
+    placed: tuple[Placed, ...] = ()
+    has_run: bool = False
+    is_ending: bool = False
+
+
+class Keeping:
+    """A node's own records."""
+
+    def __init__(self, store: LmdbStore, data: Path) -> None:
+        """Read what there is."""
+        self._store, self._peers_file = store, data / PEERS_FILE
+        with store.read() as snapshot:
+            kept = [msgspec.msgpack.decode(packed, type=Owned) for _, packed in snapshot.scan(OWNED_PREFIX)]
+        self.owned: dict[str, Owned] = {one.spec.name: one for one in kept}
+
+    def keep(self, owned: Owned) -> None:
+        """Keep an app, as it is now, durably."""
+        self.owned[owned.spec.name] = owned
+        with self._store.write() as txn:
+            txn.put(_key(owned.spec.name), msgspec.msgpack.encode(owned))
+
+    def drop(self, app: str) -> None:
+        """Forget an app that has ended."""
+        self.owned.pop(app, None)
+        with self._store.write() as txn:
+            txn.delete(_key(app))
+
+    def peers(self) -> list[str]:
+        """Return the addresses of those who were there."""
+        try:
+            return self._peers_file.read_text(encoding="utf-8").split()
+        except FileNotFoundError:
+            return []
+        except (OSError, UnicodeDecodeError) as failure:
+            log.warning("%s cannot be read, and is passed over: %s", self._peers_file, failure)
+            return []
+
+    def keep_peers(self, addresses: list[str]) -> None:
+        """Remember who is there, to find them again after a restart; nobody known is no reason to forget others."""
+        if not addresses:
+            return
+        fresh = self._peers_file.with_suffix(".new")
+        try:
+            fresh.write_text("\n".join(addresses[:PEERS_KEPT]) + "\n", encoding="utf-8")
+            os.replace(fresh, self._peers_file)
+        except OSError as failure:
+            log.warning("%s cannot be written: %s", self._peers_file, failure)
+
+
+def _key(app: str) -> bytes:
+    return OWNED_PREFIX + app.encode()

@@ -1,0 +1,201 @@
+"""What a node tells of its part of an app: plain figures, with rates of the last seconds."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.engine.ledger import Ledger, whole_ledger
+from headwater.engine.queues import Queue
+from headwater.model.ids import InstanceId
+from headwater.model.time import SECOND
+from headwater.runtime.links.requests import RequestRefused
+from headwater.runtime.links.speech import Refusal
+from headwater.runtime.service.plant import Part, Plant
+from headwater.runtime.service.requests import (
+    InstanceLine,
+    Looked,
+    OwnedLine,
+    PartLine,
+    SinkLine,
+    SourceLine,
+    StatusTold,
+)
+from headwater.runtime.sinks import SinkTask
+from headwater.runtime.sources import SourceTask
+from headwater.runtime.watch import latency_of
+from headwater.runtime.worker import now_us
+
+SPAN: Final = 5 * SECOND  # over which a rate is taken
+
+Place = tuple[str, int]  # an app's id; an instance, or (negative) a source
+
+
+@dataclass(slots=True)
+class Rates:
+    """How many rows a second went through every instance and source, over the last span or two."""
+
+    _before: tuple[int, dict[Place, int]] = (0, {})
+    _last: tuple[int, dict[Place, int]] = (0, {})
+    _now: Callable[[], int] = field(default=now_us)
+
+    def sample(self, plant: Plant) -> None:
+        """Take note of the counts, if it is time."""
+        now = self._now()
+        if now - self._last[0] >= SPAN:
+            counts = {(part.id, place): rows for part in plant.parts.values() for place, rows in _counts(plant, part)}
+            self._before, self._last = self._last, (now, counts)
+
+    def of(self, place: Place, rows: int) -> float:
+        """Return the rate at a place that has seen so many rows by now."""
+        since, counts = self._before if place in self._before[1] else self._last
+        elapsed_s = (self._now() - since) / SECOND
+        return 0.0 if place not in counts or elapsed_s <= 0 else (rows - counts[place]) / elapsed_s
+
+
+def _counts(plant: Plant, part: Part) -> Iterator[tuple[int, int]]:
+    for number, source in part.sources.items():
+        yield -1 - number, source.rows
+    for number in part.here:
+        queue = _queue(plant, part, number)
+        if queue is not None:
+            yield number, queue.taken_rows
+
+
+def _queue(plant: Plant, part: Part, number: int) -> Queue | None:
+    return plant.engine.dispatcher.scheduler.queues.find(InstanceId(part.app.id, number))
+
+
+def part_line(plant: Plant, part: Part, rates: Rates, node: str) -> PartLine:
+    """Tell what is here of an app. Not on the loop: the ledger is read from the store."""
+    queues = {number: _queue(plant, part, number) for number in range(part.graph.instance_count)}
+    found = {number: queue for number, queue in queues.items() if queue is not None}
+    error = "" if part.app.error is None else str(part.app.error)
+    return PartLine(
+        node=node,
+        state=str(part.app.state),
+        error="; ".join([*([error] if error else []), *part.troubles.values()]),
+        sources=[_source(part, number, task, rates) for number, task in sorted(part.sources.items())],
+        instances=[
+            _instance(part, number, found[number], rates)
+            for number in sorted(part.here & set(found))
+            if part.sink_name(number) is None
+        ],
+        sinks=[_sink(part, task, found[task.instance.number], rates) for task in part.app.sinks],
+        leaving={
+            str(number): queue.waiting
+            for number, queue in found.items()
+            if number not in part.here and queue.waiting > 0
+        },
+        ledger=plant.engine.ledger(part.app),
+        is_idle=_is_idle(plant, part),
+        activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
+    )
+
+
+def unopened_line(node: str, error: str) -> PartLine:
+    """Tell of an app that should be here and could not even be opened."""
+    return PartLine(node, "failed", error, [], [], [], {}, Ledger(0, 0, 0, 0, 0), is_idle=False, activity=0)
+
+
+def _is_idle(plant: Plant, part: Part) -> bool:
+    dispatcher, app = plant.engine.dispatcher, part.app.id
+    busy = dispatcher.ask(
+        lambda: any(
+            queue.has_work or queue.runs_on is not None
+            for queue in dispatcher.scheduler.queues.all()
+            if queue.instance.app == app
+        )
+    )
+    return not busy and all(task.ended for task in part.sources.values())
+
+
+def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
+    state = "ended" if task.ended else "paused" if task.paused else "reading"
+    rate = rates.of((part.id, -1 - number), task.rows)
+    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, state)
+
+
+def _instance(part: Part, number: int, queue: Queue, rates: Rates) -> InstanceLine:
+    chain = next(chain for chain in part.graph.chains if number in chain.instances)
+    rate = rates.of((part.id, number), queue.taken_rows)
+    return InstanceLine(number, chain.name, queue.totals.rows_in, queue.totals.rows_out, queue.waiting, rate)
+
+
+def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
+    number = task.instance.number
+    rate = rates.of((part.id, number), queue.taken_rows)
+    return SinkLine(
+        number,
+        task.name,
+        task.spec.kind,
+        task.spec.guarantee,
+        task.rows,
+        queue.waiting,
+        rate,
+        latency_of([task.recent]),
+    )
+
+
+# --- over all nodes ---------------------------------------------------------------------------------------------------
+
+
+def owned_app(name: str, looked: list[Looked], silent: list[str], asked: str) -> OwnedLine:
+    """Return the app that a user means, by its name or id; raises RequestRefused if there is none."""
+    every = [one for look in looked for one in look.owned]
+    meant = [one for one in every if name in (one.name, one.id)]
+    if not meant:
+        known = ", ".join(sorted({one.name for one in every})) or "none"
+        where = f"{len(silent)} nodes did not answer, and may know it" if silent else f"there are: {known}"
+        raise RequestRefused(Refusal(f"there is no app {name!r}", asked, f"{where} (see `headwater apps --to NODE`)"))
+    return meant[0]
+
+
+def status_told(app: OwnedLine, looked: list[Looked], silent: list[str]) -> StatusTold:
+    """Put together what all nodes tell of an app."""
+    parts = [look.part for look in looked if look.part is not None]
+    ledger = whole_ledger(part.ledger for part in parts)
+    here = {number: part.node for part in parts for number in _numbers(part)}
+    missing = _missing(app, parts)
+    errors = [f"{part.node}: {part.error}" for part in parts if part.error]
+    return StatusTold(
+        name=app.name,
+        id=app.id,
+        owner=app.owner.address,
+        submitter=app.submitter,
+        state=_state(app, parts, errors, missing, ledger.waiting),
+        errors=errors,
+        parts=parts,
+        homes={str(number): here[number] for number in sorted(here)},
+        missing=missing,
+        rows_in=ledger.rows_in,
+        rows_out=ledger.rows_out,
+        waiting=ledger.waiting,
+        ledger=ledger,
+        is_balanced=ledger.balanced,
+        activity=sum(part.activity for part in parts),
+        silent=silent,
+    )
+
+
+def _numbers(part: PartLine) -> Iterator[int]:
+    yield from (line.number for line in part.instances)
+    yield from (line.number for line in part.sinks)
+
+
+def _missing(app: OwnedLine, parts: list[PartLine]) -> list[str]:
+    """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be."""
+    by_node = {part.node: part for part in parts}
+    lacking = [f"source {name} on {node}" for name, node in app.sources.items() if not _reads(by_node.get(node), name)]
+    return lacking if app.placed else [*lacking, "no instance is placed yet"]
+
+
+def _reads(part: PartLine | None, source: str) -> bool:
+    return part is not None and any(line.name == source for line in part.sources)
+
+
+def _state(app: OwnedLine, parts: list[PartLine], errors: list[str], missing: list[str], waiting: int) -> str:
+    if errors:
+        return "failed"
+    if not app.runs or missing:
+        return "deploying"
+    return "finished" if waiting == 0 and all(part.is_idle for part in parts) else "running"

@@ -1,0 +1,301 @@
+"""A node's engine as the machines of `node/` see it: apps of which some instances, sources and sinks are here.
+
+What the machines want is carried out one after the other, on the loop that drives them; only what may take long (a
+user's file is imported, a broker is dialled) is done on another thread meanwhile. What has come of it they hear as
+events. An instance that begins to run is told to them before workers may take its rows, and one that ends afterwards,
+so that a queue is never emptied by workers and by the wire at the same time.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.dataflow.graph import Graph
+from headwater.engine.channels import ORIGIN_BYTES, make_outbox
+from headwater.engine.events import InstanceGained, InstanceGivenUp, RowsGone, RowsPut
+from headwater.engine.plans import source_outlets
+from headwater.engine.schemas import Schemas
+from headwater.engine.store import QueueRecord, Store
+from headwater.model.errors import HeadwaterError
+from headwater.model.ids import AppId, InstanceId
+from headwater.model.peers import NodeId
+from headwater.node.events import (
+    AppClosed,
+    AppOpened,
+    InstanceClosed,
+    InstanceOpened,
+    NodeEvent,
+    NoteRowsGone,
+    NoteRowsPut,
+    RowsWaited,
+    StartInstance,
+    StopInstance,
+)
+from headwater.runtime.node import App, Node
+from headwater.runtime.service.flow_text import built
+from headwater.runtime.sinks import open_sink
+from headwater.runtime.sources import SourceTask, open_source
+from headwater.runtime.worker import now_us
+
+log = logging.getLogger(__name__)
+
+ROOM_SHARE: Final = 8  # of the memory that waiting rows may take, one app may fill with rows of other nodes so much
+NAME_KEY: Final = b"!name"
+FLOW_PREFIX: Final = b"!flow/"
+
+
+class KeptFlow(msgspec.Struct, frozen=True, array_like=True):
+    """An app of which something is here, as the store keeps it."""
+
+    id: str
+    key: bytes
+    flow: bytes
+
+
+@dataclass(slots=True)
+class Part:
+    """What is here of an app."""
+
+    id: str
+    key: NodeId
+    app: App
+    here: set[int] = field(default_factory=set)
+    sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
+    troubles: dict[int, str] = field(default_factory=dict)  # of what was to be started, by instance
+
+    @property
+    def graph(self) -> Graph:
+        """The flow."""
+        return self.app.graph
+
+    def sink_name(self, number: int) -> str | None:
+        """Return the name of the sink whose queue has this number."""
+        return next((sink.name for sink in self.graph.sinks if sink.instance == number), None)
+
+    def declared(self, name: str) -> int:
+        """Return the place of a source or sink among the declarations."""
+        return [one.name for one in self.graph.declarations].index(name)
+
+    def source_name(self, number: int) -> str:
+        """Return the name of a source by its number."""
+        return list(self.graph.sources)[number]
+
+
+class Plant:
+    """One node's engine. All methods belong to the loop that drives the node, but for `rows_passed`."""
+
+    store: Store
+
+    def __init__(self, engine: Node, flows: Path, tell: Callable[[NodeEvent], None]) -> None:
+        """Begin on an engine that runs; `tell` brings events to the machines, `flows` is for the texts of flows."""
+        self.engine, self.store = engine, engine.store
+        self.schemas = Schemas()
+        self.origin = self._own_name()
+        self.parts: dict[str, Part] = {}
+        self.troubles: dict[str, str] = {}  # of apps that could not even be opened here
+        self._tell, self._flows = tell, flows
+        self._loop = asyncio.get_running_loop()
+        self._by_number: dict[AppId, Part] = {}
+        self._sinks_here: set[InstanceId] = set()
+        self._passed: set[InstanceId] = set()
+        self._passing = threading.Lock()
+
+    def _own_name(self) -> bytes:
+        with self.store.write() as txn:
+            name = txn.get(NAME_KEY) or os.urandom(ORIGIN_BYTES)
+            txn.put(NAME_KEY, name)
+        return bytes(name)
+
+    def room_bytes(self, app: AppId) -> int:
+        """Return how many bytes an app's queues may still take.
+
+        Rows on their way elsewhere are not counted: were they, two nodes could wait for each other for ever.
+        """
+        part, find = self._by_number[app], self.engine.dispatcher.scheduler.queues.find
+        queues = [find(InstanceId(app, number)) for number in part.here]
+        held = sum(queue.bytes_held for queue in queues if queue is not None)
+        return max(0, self.engine.config.pressure.memory_bytes // ROOM_SHARE - held)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def rows_passed(self, instances: Sequence[InstanceId]) -> None:
+        """Rows lie in queues that no worker takes from: of sinks here, or of instances elsewhere. From any thread."""
+        sinks = [one for one in instances if one in self._sinks_here]
+        if sinks:
+            self.engine.sinks.rows_for(sinks)
+        with self._passing:
+            is_told = bool(self._passed)
+            self._passed.update(one for one in instances if one not in self._sinks_here)
+            if is_told or not self._passed:
+                return
+        self._loop.call_soon_threadsafe(self._take_passed)
+
+    def _take_passed(self) -> None:
+        with self._passing:
+            passed, self._passed = self._passed, set()
+        for instance in sorted(passed):
+            part = self._by_number.get(instance.app)
+            if part is not None and instance.number not in part.here:
+                self._tell(RowsWaited(part.id, instance.number))
+
+    def note(self, effect: NoteRowsPut | NoteRowsGone) -> None:
+        """Tell the scheduler what the wire has brought or taken."""
+        instance, record = effect
+        match effect:
+            case NoteRowsPut():
+                put = RowsPut(instance, record.put_rows, record.put_bytes, record.put_marks)
+                self.engine.dispatcher.post([put])
+            case NoteRowsGone():
+                self.engine.dispatcher.post([_gone(instance, record)])
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    async def reopen(self) -> None:
+        """Open what the store knows from before: what waits there has to go where it is wanted."""
+        with self.store.read() as snapshot:
+            kept = [msgspec.msgpack.decode(packed, type=KeptFlow) for _, packed in snapshot.scan(FLOW_PREFIX)]
+        for one in kept:
+            try:
+                await self._open(one)
+            except HeadwaterError as failure:
+                self._not_opened(one.id, failure)
+
+    async def _open(self, kept: KeptFlow) -> Part:
+        app = await asyncio.to_thread(self._build, kept)
+        part = self.parts[kept.id] = Part(kept.id, NodeId(kept.key), app)
+        self._by_number[app.id] = part
+        self.engine.apps[kept.id] = app
+        await asyncio.to_thread(self.engine.begin, app)
+        self.troubles.pop(kept.id, None)
+        self._tell(AppOpened(kept.id, app.id, part.key))
+        for number in range(app.graph.instance_count):
+            queue = self.engine.dispatcher.scheduler.queues.find(InstanceId(app.id, number))
+            if queue is not None and queue.has_work:
+                self._tell(RowsWaited(kept.id, number))
+        return part
+
+    def _build(self, kept: KeptFlow) -> App:
+        with built(kept.flow, self._flows) as graph:
+            self.engine.check_spark(graph)
+            with self.store.write() as txn:
+                txn.put(FLOW_PREFIX + kept.id.encode(), msgspec.msgpack.encode(kept))
+            app_id, codes = self.engine.register(graph, kept.id)
+        return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
+
+    def _not_opened(self, app: str, failure: HeadwaterError) -> None:
+        log.error("%s cannot run here: %s", app, failure)
+        self.troubles[app] = str(failure)
+
+    async def start(self, wanted: StartInstance) -> None:
+        """Run an instance here, or (negative) read a source."""
+        try:
+            part = self.parts.get(wanted.app)
+            if part is None:
+                part = await self._open(KeptFlow(wanted.app, wanted.key, wanted.flow))
+        except HeadwaterError as failure:
+            self._not_opened(wanted.app, failure)
+            return
+        try:
+            if wanted.instance < 0:
+                await self._read(part, -1 - wanted.instance)
+            else:
+                await self._run(part, wanted.instance)
+            part.troubles.pop(wanted.instance, None)
+        except HeadwaterError as failure:
+            log.error("%s: %s", wanted.app, failure)
+            part.troubles[wanted.instance] = str(failure)
+
+    async def _run(self, part: Part, number: int) -> None:
+        if number in part.here:
+            return
+        instance, sink = InstanceId(part.app.id, number), part.sink_name(number)
+        if sink is None:
+            self._runs_here(part, number)
+            self.engine.dispatcher.post([InstanceGained(instance)])
+            return
+        spec = part.graph.sink(sink)
+        task = await asyncio.to_thread(
+            open_sink, self.engine.store, part.app.id, sink, part.declared(sink), number, spec
+        )
+        self._runs_here(part, number)
+        self._sinks_here.add(instance)
+        part.app.sinks.append(task)
+        self.engine.sinks.add(task)
+
+    def _runs_here(self, part: Part, number: int) -> None:
+        part.here.add(number)
+        self._tell(InstanceOpened(part.id, number))
+
+    async def _read(self, part: Part, number: int) -> None:
+        if number in part.sources:
+            return
+        name = part.source_name(number)
+        spec, outlets = part.graph.sources[name], source_outlets(part.graph, name)
+        task = await asyncio.to_thread(
+            open_source, self.engine.store, part.app.id, name, part.declared(name), spec, outlets
+        )
+        part.sources[number] = task
+        part.app.sources.append(task)
+        self.engine.sources.add(task)
+
+    async def stop(self, wanted: StopInstance) -> None:
+        """Run an instance here no more, or (negative) read a source no more."""
+        part = self.parts.get(wanted.app)
+        if part is None:
+            self.troubles.pop(wanted.app, None)
+            return
+        part.troubles.pop(wanted.instance, None)
+        number = wanted.instance
+        if number < 0:
+            await self._stop_reading(part, -1 - number)
+        elif number in part.here:
+            await self._give_up(part, number)
+
+    async def _stop_reading(self, part: Part, number: int) -> None:
+        task = part.sources.pop(number, None)
+        if task is not None:
+            await asyncio.to_thread(self.engine.sources.remove, part.app.id, task.number)
+            part.app.sources.remove(task)
+
+    async def _give_up(self, part: Part, number: int) -> None:
+        instance = InstanceId(part.app.id, number)
+        if part.sink_name(number) is not None:
+            await asyncio.to_thread(self.engine.sinks.remove, part.app.id, number)
+            part.app.sinks = [task for task in part.app.sinks if task.instance != instance]
+            self._sinks_here.discard(instance)
+        else:
+            free = asyncio.Event()
+            self.engine.given_up[instance] = lambda: self._on_loop(free.set)
+            self.engine.dispatcher.post([InstanceGivenUp(instance)])
+            await free.wait()
+        with self.store.write() as txn:
+            make_outbox(txn, instance, self.schemas)
+        part.here.discard(number)
+        self._tell(InstanceClosed(part.id, number))
+
+    def _on_loop(self, act: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(act)
+
+    async def forget(self, app: str) -> None:
+        """Delete all that is left of an app that has ended."""
+        self.troubles.pop(app, None)
+        part = self.parts.pop(app, None)
+        with self.store.write() as txn:
+            txn.delete(FLOW_PREFIX + app.encode())
+        if part is None:
+            return
+        self._tell(AppClosed(app))
+        self._by_number.pop(part.app.id, None)
+        self._sinks_here = {one for one in self._sinks_here if one.app != part.app.id}
+        await asyncio.to_thread(self.engine.remove, app)
+
+
+def _gone(instance: InstanceId, record: QueueRecord) -> RowsGone:
+    return RowsGone(instance, record.taken_rows + record.shed_rows, record.gone_bytes, record.taken_marks)

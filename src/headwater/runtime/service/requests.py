@@ -1,0 +1,285 @@
+"""What users ask nodes, and nodes one another on their behalf, and how both are answered: typed, and limited.
+
+Every answer is plain data, the same for a program that asks in Python and for `--json`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headwater.engine.ledger import Ledger
+from headwater.model.peers import Peer
+from headwater.node.messages import FLOW_BYTES_MAX, Placed
+from headwater.runtime.identity import Role
+from headwater.runtime.links.requests import RequestTable
+from headwater.runtime.status import Latency
+
+LOG_LINES_MAX: Final = 1_000
+
+Text = Annotated[str, Meta(max_length=300)]
+
+# --- of users ---------------------------------------------------------------------------------------------------------
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit"):
+    """Run this flow: its sources at these nodes, by name, and all else where the cluster finds room."""
+
+    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+    zone: Text = ""  # of the node that answers for it; none: the one that is asked
+    at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # address, or the first digits of the id, by source
+
+
+class ListApps(msgspec.Struct, frozen=True, tag="apps"):
+    """Which apps are there?"""
+
+
+class ListNodes(msgspec.Struct, frozen=True, tag="nodes"):
+    """Which nodes are there?"""
+
+
+class GetStatus(msgspec.Struct, frozen=True, tag="status"):
+    """How is an app?"""
+
+    app: Text
+
+
+class StopApp(msgspec.Struct, frozen=True, tag="stop"):
+    """End an app, and delete what it has on all nodes."""
+
+    app: Text
+
+
+class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
+    """What have nodes, or this one, written to their logs of late?"""
+
+    lines: Annotated[int, Meta(ge=1, le=LOG_LINES_MAX)] = 50
+    node: Text = ""
+
+
+# --- parts of answers -------------------------------------------------------------------------------------------------
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """A source that is read on a node."""
+
+    name: str
+    kind: str
+    guarantee: str
+    rows: int  # since the node was started
+    rate: float  # rows a second, of late
+    state: str  # reading, paused, ended
+
+
+class InstanceLine(msgspec.Struct, frozen=True):
+    """An instance that runs on a node."""
+
+    number: int
+    name: str
+    rows_in: int
+    rows_out: int
+    waiting: int
+    rate: float
+
+
+class SinkLine(msgspec.Struct, frozen=True):
+    """A sink that is written on a node."""
+
+    number: int  # of the queue that feeds it
+    name: str
+    kind: str
+    guarantee: str
+    rows: int
+    waiting: int
+    rate: float
+    latency: Latency  # of late
+
+
+class PartLine(msgspec.Struct, frozen=True):
+    """What a node has of an app."""
+
+    node: str
+    state: str
+    error: str
+    sources: list[SourceLine]
+    instances: list[InstanceLine]
+    sinks: list[SinkLine]
+    leaving: dict[str, int]  # rows that wait here for instances elsewhere, by instance
+    ledger: Ledger
+    is_idle: bool  # all sources here have ended, and nothing waits
+    activity: int  # grows with all that happens to the queues here
+
+
+class OwnedLine(msgspec.Struct, frozen=True):
+    """An app that was submitted to a node."""
+
+    name: str  # as users call it
+    id: str  # of this submission
+    owner: Peer
+    submitter: str
+    runs: bool
+    sources: dict[str, str]  # where each is read: addresses
+    placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """One node."""
+
+    id: str
+    address: str
+    zone: str
+    load: int  # operators
+    capacity: int
+    apps: int  # of which something is here
+    refused: dict[str, int]  # connections and requests, by reason
+    notes: tuple[str, ...] = ()
+
+
+# --- answers to users -------------------------------------------------------------------------------------------------
+
+
+class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
+    """It is being deployed."""
+
+    app: str
+    id: str
+    owner: str
+
+
+class AppLine(msgspec.Struct, frozen=True):
+    """One app, in a list."""
+
+    name: str
+    id: str
+    owner: str
+    submitter: str
+    state: str
+    nodes: int
+
+
+class AppsTold(msgspec.Struct, frozen=True, tag="apps-told"):
+    """These."""
+
+    apps: list[AppLine]
+    silent: list[str]  # nodes that did not answer, and may have others
+
+
+class NodesTold(msgspec.Struct, frozen=True, tag="nodes-told"):
+    """These."""
+
+    nodes: list[NodeLine]
+    silent: list[str]
+
+
+class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
+    """How an app is, over all nodes."""
+
+    name: str
+    id: str
+    owner: str
+    submitter: str
+    state: str  # deploying, running, finished, failed
+    errors: list[str]
+    parts: list[PartLine]
+    homes: dict[str, str]  # the node of each instance, by number
+    missing: list[str]  # instances and sources that are not where they should be
+    rows_in: int
+    rows_out: int
+    waiting: int
+    ledger: Ledger
+    is_balanced: bool
+    activity: int
+    silent: list[str]
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """It has ended."""
+
+    app: str
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line of a node's log."""
+
+    node: str
+    at_us: int
+    level: str
+    text: str
+
+
+class LogsTold(msgspec.Struct, frozen=True, tag="logs-told"):
+    """These, the latest last."""
+
+    lines: list[LogLine]
+    silent: list[str]
+
+
+REQUESTS: Final = RequestTable(
+    {
+        Submit: Role.SUBMIT,
+        StopApp: Role.SUBMIT,  # of one's own apps; all others need the role operate
+        ListApps: Role.SEE,
+        ListNodes: Role.SEE,
+        GetStatus: Role.SEE,
+        GetLogs: Role.OPERATE,
+    },
+    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, LogsTold),
+)
+
+# --- between nodes ----------------------------------------------------------------------------------------------------
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """What do you have, and whom do you know? And, if one is named, how is what you have of an app?"""
+
+    app: str = ""  # its id
+
+
+class Looked(msgspec.Struct, frozen=True, tag="looked"):
+    """This."""
+
+    peer: Peer
+    leaves: tuple[Peer, ...]
+    node: NodeLine
+    owned: list[OwnedLine]
+    parts: list[str]  # the ids of apps of which something is here
+    part: PartLine | None = None
+
+
+class SubmitHere(msgspec.Struct, frozen=True, tag="submit-here"):
+    """Be the owner of this app."""
+
+    flow: bytes
+    submitter: str
+    at: dict[str, Peer]
+
+
+class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
+    """End this app of yours."""
+
+    app: str
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """This app has ended: delete what you have of it."""
+
+    app: str
+
+
+class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
+    """What have you written to your log?"""
+
+    lines: int
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """So it is."""
+
+
+QuestionKind = Look | SubmitHere | EndHere | Forget | LogsHere
+AnswerKind = Looked | Submitted | Done | LogsTold
+question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
+answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
+encoder: Final = msgspec.msgpack.Encoder()

@@ -1,0 +1,297 @@
+"""One node of a cluster: the machines of `node/` on a real clock, a real wire and a real engine.
+
+    service = NodeService(NodeSettings(listen="127.0.0.1:7100", insecure=True))
+    await service.start()
+    ...
+    await service.stop()
+
+It carries out what the machines want and tells them what has happened; it decides nothing that they decide. All of it
+lives on the event loop that runs; the engine has its own threads.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from random import Random, SystemRandom
+from typing import Final
+
+from headwater.model.errors import HeadwaterError
+from headwater.model.ids import InstanceId
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import SECOND, Instant
+from headwater.node.asking import Answer, Question
+from headwater.node.events import (
+    AppEndWanted,
+    AppSubmitted,
+    LeaveWanted,
+    MessageReceived,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTicked,
+    NoteActive,
+    NoteAppEnded,
+    NoteAppRuns,
+    NotePlaced,
+    NoteRefused,
+    NoteRowsGone,
+    NoteRowsPut,
+    NoteStewardFound,
+    SendMessage,
+    StartInstance,
+    StopInstance,
+)
+from headwater.node.events import NodeConfig as MachineConfig
+from headwater.node.messages import AnyNodeMessage
+from headwater.node.node import Node as Machine
+from headwater.node.row_messages import RowsSent
+from headwater.runtime.config import NodeConfig
+from headwater.runtime.links.wire import Wire
+from headwater.runtime.node import Node as Engine
+from headwater.runtime.service.answering import Desk
+from headwater.runtime.service.asking import Asking
+from headwater.runtime.service.flow_text import forget_texts
+from headwater.runtime.service.keeping import Keeping
+from headwater.runtime.service.looking import Rates
+from headwater.runtime.service.plant import Plant
+from headwater.runtime.service.requests import REQUESTS
+from headwater.runtime.settings import NodeSettings
+from headwater.runtime.shared_spark import SharedSpark
+
+log = logging.getLogger(__name__)
+
+ALONE_S: Final = 10.0  # that a node without --join looks for those it knew before it begins a ring by itself
+UPKEEP_S: Final = 1.0
+PEERS_S: Final = 30.0  # between two notes of who is there
+
+
+class NodeService:
+    """One node."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        engine: NodeConfig | None = None,
+        machine: MachineConfig | None = None,
+        spark: SharedSpark | None = None,
+    ) -> None:
+        """Begin with nothing open; `spark` is a session that other nodes of this process use too."""
+        self.settings = settings
+        self._engine_config = engine or settings.engine()
+        self.config = replace(machine or MachineConfig(), capacity=settings.capacity)
+        self._spark = spark
+        self._rng = Random(SystemRandom().getrandbits(128))
+        self._began = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
+        self._timer: asyncio.TimerHandle | None = None
+        self._wanted: asyncio.Queue[StartInstance | StopInstance | Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended: dict[str, asyncio.Event] = {}
+        self._is_active = asyncio.Event()
+        self._is_stopping = False
+        self.running: set[str] = set()  # of the apps that were submitted here, since we were started
+        self.rates = Rates()
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, start the engine, take the port, and join the others."""
+        settings = self.settings
+        self._loop = asyncio.get_running_loop()
+        forget_texts(settings.flows)
+        await asyncio.to_thread(self._start_engine)
+        try:
+            self._assemble()
+        except HeadwaterError:
+            await asyncio.to_thread(self.engine.stop)
+            raise
+        self._tasks = [self._loop.create_task(self._carry_out_all()), self._loop.create_task(self._keep_house())]
+        await self.plant.reopen()
+        self.wire.start()
+        self._join()
+        for owned in self.keeping.owned.values():
+            self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
+            if owned.is_ending:
+                self.end(owned.spec.name)
+
+    def _start_engine(self) -> None:
+        engine = Engine(
+            self._engine_config,
+            on_rows_passed=self._rows_passed,
+            spark=self._spark,
+        )
+        engine.start()
+        self.engine = engine
+
+    def _rows_passed(self, instances: Sequence[InstanceId]) -> None:
+        self.plant.rows_passed(instances)
+
+    def _assemble(self) -> None:
+        settings = self.settings
+        self.plant = Plant(self.engine, settings.flows, self.handle)
+        self.keeping = Keeping(self.engine.store, settings.data)
+        self.desk = Desk(self)
+        self.wire = Wire(
+            settings.wire(frozenset({RowsSent})),
+            settings.credentials(),
+            on_message=self._hear,
+            requests=REQUESTS,
+            on_request=self.desk.requested,
+            links=settings.link_table(),
+        )
+        self.own = Peer(self.wire.node_id, self.wire.address, settings.zone)
+        self.machine = Machine(self.own, self.config, self._rng, dock=self.plant)
+        self.asking = Asking(self.own, self.wire.send, self.desk.answer, self._rng)
+
+    async def joined(self) -> None:
+        """Wait until this node is in the ring."""
+        await self._is_active.wait()
+
+    def _join(self) -> None:
+        """Join whom we are told to, and whom we knew; a node that is told of nobody begins a ring if it must."""
+        asked = [address for address in self.settings.join if address != self.own.address]
+        known = [address for address in self.keeping.peers() if address != self.own.address]
+        self.handle(NodeStarted((*asked, *known)))
+        if known and not asked:
+            self._loop.call_later(ALONE_S, self._begin_alone, known)
+
+    def _begin_alone(self, known: list[str]) -> None:
+        if not self.machine.is_active and not self._is_stopping:
+            log.info("nobody answers of those who were there; beginning without them")
+            self.handle(NodeStarted(()))
+            self.handle(NodeStarted(tuple(known)))
+
+    # --- the machines -------------------------------------------------------------------------------------------------
+
+    def now(self) -> Instant:
+        """Return the time: the wall clock's when this node was started, and steady since."""
+        return Instant(self._began + time.monotonic_ns() // 1_000)
+
+    def handle(self, event: NodeEvent) -> None:
+        """Tell the machines what has happened, and do what they want."""
+        try:
+            for effect in self.machine.handle(event, self.now()):
+                self._do(effect)
+        finally:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        at = self.machine.deadline()
+        wait_s = None if at is None else max(0.0, (at - self.now()) / SECOND)
+        self._timer = None if wait_s is None else self._loop.call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.handle(NodeTicked())
+
+    def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
+        if isinstance(message, Question | Answer):
+            self.asking.hear(message)
+        else:
+            self.handle(MessageReceived(message))
+
+    def _do(self, effect: NodeEffect) -> None:
+        match effect:
+            case SendMessage(to, message) if to == self.own.address:
+                self._loop.call_soon(self.handle, MessageReceived(message))
+            case SendMessage(to, message):
+                self.wire.send(to, message)
+            case NoteRowsPut() | NoteRowsGone():
+                self.plant.note(effect)
+            case StartInstance() | StopInstance():
+                self._wanted.put_nowait(effect)
+            case NotePlaced(app, placed, has_run):
+                owned = self.keeping.owned[app]
+                owned.placed, owned.has_run = placed, has_run
+                self.keeping.keep(owned)
+            case NoteAppRuns(app):
+                log.info("%s runs", app)
+                self.running.add(app)
+            case NoteAppEnded(app):
+                log.info("%s has ended", app)
+                self.keeping.drop(app)
+                self.running.discard(app)
+                self._ended.pop(app, asyncio.Event()).set()
+            case NoteRefused(why):
+                log.warning("refused: %s", why)
+            case NoteStewardFound(app, steward, _):
+                log.info("%s is in the care of %s", app, steward)
+            case NoteActive():
+                self._is_active.set()
+                log.info("in the ring as %s, zone %s", self.own, self.own.zone)
+
+    async def _carry_out_all(self) -> None:
+        """Do what the machines want of the engine, one after the other."""
+        while True:
+            match await self._wanted.get():
+                case StartInstance() as start:
+                    await self._carefully(self.plant.start(start))
+                case StopInstance() as stop:
+                    await self._carefully(self.plant.stop(stop))
+                case act:
+                    await self._carefully(act())
+
+    async def _carefully(self, doing: Awaitable[None]) -> None:
+        try:
+            await doing
+        except Exception:  # our mistake: it must be heard, and must not keep others from running
+            log.exception("something that the node wanted was not done")
+
+    def new_id(self, name: str) -> str:
+        """Return an id for an app that is submitted here: no two submissions have the same, whatever their names."""
+        return f"{name}@{self._rng.getrandbits(32):08x}"
+
+    async def forget(self, app: str) -> None:
+        """Delete what is here of an app, after all that was wanted of it before."""
+        done = asyncio.Event()
+
+        async def forget() -> None:
+            try:
+                await self.plant.forget(app)
+            finally:
+                done.set()
+
+        self._wanted.put_nowait(forget)
+        await done.wait()
+
+    def end(self, app: str) -> asyncio.Event:
+        """Have an app of ours ended; the event is set when it has."""
+        ended = self._ended.setdefault(app, asyncio.Event())
+        owned = self.keeping.owned[app]
+        owned.is_ending = True
+        self.keeping.keep(owned)
+        self.handle(AppEndWanted(app))
+        return ended
+
+    # --- time and end -------------------------------------------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        peers_at = 0.0
+        while True:
+            await asyncio.sleep(UPKEEP_S)
+            self.rates.sample(self.plant)
+            if time.monotonic() >= peers_at:
+                peers_at = time.monotonic() + PEERS_S
+                self._keep_peers()
+
+    def _keep_peers(self) -> None:
+        self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
+
+    async def stop(self) -> None:
+        """Leave in good order: tell the others, stop the engine, keep everything for the next start."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._keep_peers()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.handle(LeaveWanted())
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.wire.close()
+        await asyncio.to_thread(self.engine.stop)

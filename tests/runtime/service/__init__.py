@@ -1,0 +1,1 @@
+"""Tests of nodes as a cluster, over real sockets on this machine."""

@@ -1,0 +1,91 @@
+"""Real nodes in one process, on threads instead of Spark: started, stopped and started again on the same data."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import uvloop
+
+from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.service import NodeService
+from headwater.runtime.settings import NodeSettings
+
+PATIENCE_S: Final = 120.0
+
+
+def free_port() -> int:
+    """Return a port that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class FewNodes:
+    """Some nodes on a loop of their own."""
+
+    def __init__(self, directory: Path, certs: Callable[[], Path] | None = None) -> None:
+        """Begin without nodes; `certs` makes the certificate of one."""
+        self._directory, self._certs = directory, certs
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="few-nodes", daemon=True)
+        self._thread.start()
+        self.nodes: list[NodeService] = []
+        self._settings: list[NodeSettings] = []
+
+    def _do(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+
+    def add(self, zone: str = "here") -> NodeService:
+        """Start one more, and wait until it is in the ring."""
+        number = len(self.nodes)
+        settings = NodeSettings(
+            listen=f"127.0.0.1:{0 if self._certs is None else free_port()}",
+            join=tuple(node.own.address for node in self.nodes[:1]),
+            zone=zone,
+            data=self._directory / f"n{number}",
+            certs=None if self._certs is None else self._certs(),
+            insecure=self._certs is None,
+            workers=1,
+            no_spark=True,
+        )
+        node = NodeService(settings)
+        self.nodes.append(node)
+        self._settings.append(settings)
+        self._do(self._started(node))
+        self._settings[number] = replace(settings, listen=node.own.address)
+        return node
+
+    async def _started(self, node: NodeService) -> None:
+        await node.start()
+        await node.joined()
+
+    def stop(self, number: int) -> None:
+        """Stop one in good order."""
+        self._do(self.nodes[number].stop())
+
+    def restart(self, number: int) -> None:
+        """Start one again, with the data it had and at the address it had."""
+        settings = self._settings[number]
+        self.nodes[number] = NodeService(settings)
+        self._do(self._started(self.nodes[number]))
+
+    def client(self, number: int) -> Cluster:
+        """Ask a node, as a user of this machine."""
+        return Cluster(self.nodes[number].own.address, insecure=True)
+
+    def __enter__(self) -> "FewNodes":
+        """Stop all at the end of the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop all."""
+        for node in self.nodes:
+            self._do(node.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

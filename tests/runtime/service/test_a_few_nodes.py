@@ -1,0 +1,182 @@
+"""Real nodes over real sockets: flows run across them as on one, and whatever happens, every row is there once."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import headwater as hw
+from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.runtime.identity import Role
+from headwater.runtime.links.client import NodeLost
+from headwater.runtime.links.requests import RequestRefused
+from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.flow_text import EndsText
+from tests.runtime.flows import by_sensor, expected_sums
+from tests.runtime.links.wires import Cluster as Authority
+from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
+
+SUMS: Final = """
+import headwater as hw
+import pyarrow.compute as pc
+
+from sums_beside import count_and_sum, made_rows, twice
+
+made = hw.read.generator(made_rows, rows={rows}, rate={rate}, name="made")
+kept = made.filter(lambda batch: pc.not_equal(pc.bit_wise_and(batch["n"], 3), 1), name="not-1-mod-4")
+counted = kept.flat_map(twice).key_by("sensor").stateful(count_and_sum, parallelism=2)
+flow = hw.flow("{name}", counted.sink(hw.to.json({out!r})))
+"""
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a file with a flow, whose functions are in a module beside it."""
+
+    def write(name: str, out: Path, rows: int, rate: float | None = None) -> Path:
+        shutil.copy(Path(__file__).parents[1] / "flows.py", tmp_path / "sums_beside.py")
+        file = tmp_path / f"{name}.py"
+        file.write_text(SUMS.format(name=name, out=str(out), rows=rows, rate=rate))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Iterator[FewNodes]:
+    """Nodes without certificates."""
+    with FewNodes(tmp_path / "nodes") as few:
+        yield few
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """Return what a sink has written."""
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_flow_over_three_nodes_gives_what_plain_python_gives(few: FewNodes, tmp_path: Path, write: Write) -> None:
+    """Source on one node, sink on another, keyed state wherever there is room: every row once, in order per key."""
+    out = tmp_path / "out.json"
+    for _ in range(3):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", out, 5_000), at={"made": few.nodes[1].own.address})
+        status = cluster.wait("sums", PATIENCE_S)
+    assert by_sensor(rows_of(out)) == expected_sums(5_000)
+    assert status.is_balanced
+    assert (status.rows_in, status.waiting) == (5_000, 0)
+    reading = [part.node for part in status.parts if part.sources]
+    writing = [part.node for part in status.parts if part.sinks]
+    assert (reading, writing) == ([few.nodes[1].own.address], [few.nodes[0].own.address])
+
+
+def test_any_node_answers_for_all(few: FewNodes, tmp_path: Path, write: Write) -> None:
+    """Submitted through one node, seen through another, stopped through a third; then nothing is left anywhere."""
+    for _ in range(3):
+        few.add()
+    with few.client(0) as first, few.client(1) as second, few.client(2) as third:
+        first.submit(write("sums", tmp_path / "out.json", 10**9, rate=500), at={"made": few.nodes[2].own.address})
+        assert [app.name for app in second.apps().apps] == ["sums"]
+        with pytest.raises(RequestRefused, match="already"):
+            second.submit(write("sums", tmp_path / "other.json", 10))
+        while second.status("sums").rows_out == 0:
+            pass
+        assert third.stop("sums").app == "sums"
+        assert first.apps().apps == []
+        with pytest.raises(RequestRefused, match="no app 'sums'"):
+            first.status("sums")
+    for node in few.nodes:
+        assert node.plant.parts == {}
+        with node.engine.store.read() as snapshot:
+            assert [key for key, _ in snapshot.scan(b"") if key[:1] not in (b"!", b"D")] == []
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_node_that_is_restarted_in_mid_run_loses_and_doubles_nothing(
+    few: FewNodes, tmp_path: Path, write: Write, which: int
+) -> None:
+    """The node with the sink, the one with the source, or one in between: it goes on where it stood."""
+    out = tmp_path / "out.json"
+    for _ in range(3):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", out, 8_000, rate=1_500), at={"made": few.nodes[1].own.address})
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+    few.stop(which)
+    few.restart(which)
+    with few.client((which + 1) % 3) as cluster:
+        status = cluster.wait("sums", PATIENCE_S)
+    assert by_sensor(rows_of(out)) == expected_sums(8_000)
+    assert status.is_balanced
+
+
+def test_a_shipped_application_runs_by_its_name(few: FewNodes, tmp_path: Path) -> None:
+    """Only its name and options travel; what comes out is what one node by itself makes."""
+    few.add()
+    few.add()
+    ends = EndsText(rows=2_000, sink=str(tmp_path / "cluster.json"))
+    with few.client(1) as cluster:
+        submitted = cluster.submit("storm.word_count", ends=ends)
+        cluster.wait(submitted[0].app, PATIENCE_S)
+    hw.run(_alone("storm.word_count", rows=2_000, sink=str(tmp_path / "alone.json")), spark=False)
+    together, alone = (sorted(map(str, rows_of(tmp_path / name))) for name in ("cluster.json", "alone.json"))
+    assert together == alone
+
+
+def _alone(name: str, **ends: Any) -> hw.Flow:
+    from headwater.runtime.ends import Ends
+    from headwater.runtime.flow_file import load_flows
+
+    return load_flows(name, Ends(**ends))[0]
+
+
+# --- who may what -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The authority of a cluster."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def test_with_certificates_strangers_are_refused_and_users_do_what_their_role_says(
+    authority: Authority, tmp_path: Path, write: Write
+) -> None:
+    """Who only sees cannot submit; who submits ends their own apps and no others; a stranger is told nothing."""
+    out = tmp_path / "out.json"
+    flow = write("sums", out, 2_000)
+    with FewNodes(tmp_path / "nodes", authority.node) as few:
+        few.add()
+        few.add()
+        address = few.nodes[1].own.address
+        seer, mine, other = (authority.user(role, name) for role, name in _USERS)
+        with Cluster(address, certs=seer) as cluster, pytest.raises(RequestRefused, match="submit"):
+            cluster.submit(flow)
+        with Cluster(address, certs=mine) as cluster:
+            cluster.submit(flow, at={"made": few.nodes[0].own.address})
+            cluster.wait("sums", PATIENCE_S)
+        with Cluster(address, certs=other) as cluster, pytest.raises(RequestRefused, match="operate"):
+            cluster.stop("sums")
+        with pytest.raises(HeadwaterError):
+            Cluster(address, insecure=True).apps()
+        stranger = Authority(tmp_path / "elsewhere").user(Role.OPERATE, "stranger")
+        with pytest.raises(NodeLost):
+            Cluster(address, certs=stranger).apps()
+        with Cluster(address, certs=mine) as cluster:
+            cluster.stop("sums")
+    assert by_sensor(rows_of(out)) == expected_sums(2_000)
+
+
+_USERS: Final = ((Role.SEE, "anna"), (Role.SUBMIT, "bert"), (Role.SUBMIT, "cleo"))
+
+
+def test_whoever_says_neither_certs_nor_insecure_is_told_to() -> None:
+    """Plaintext is never a default."""
+    with pytest.raises(ConfigError, match="--certs"):
+        Cluster("127.0.0.1:1")
