@@ -11,6 +11,8 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.keys import encode_key, group_of, owner_of
+from headwater.node.events import MessageReceived
+from headwater.node.messages import PathAsked
 from headwater.sim.faults import NAMED
 from headwater.sim.flow_story import FlowStory
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
@@ -122,3 +124,26 @@ def test_a_source_is_not_read_before_its_owner_knows_where_rows_will_lie() -> No
     owned = node.seeking.owned["totals"]
     assert owned.has_run
     assert len(owned.placed) == graph.instance_count
+
+
+def test_a_source_whose_node_was_restarted_is_read_again_though_it_was_never_missed() -> None:
+    """Asked for its way by whoever else, the node tells of the source again; that does not mean that it is read."""
+    world, graph = whole_world(4, 5), GRAPHS["totals"]
+    world.submit_flow(graph)
+    spec = world.specs["totals"]
+    (source,) = spec.sources
+
+    def is_read() -> bool:
+        node = world.nodes.get(source.address)
+        return isinstance(node, PlantedNode) and "totals" in node.plant.apps and bool(node.plant.apps["totals"].sources)
+
+    assert world.run_until(is_read, at_most=60, step=0.1)
+    steward = next(node.own for node in world.nodes.values() if "totals" in node.register.entries)
+    term = world.nodes[steward.address].register.entries["totals"].term
+    world.lose(source.address, back_s=0.2)
+    world.run(0.3)
+    assert world.run_until(lambda: world.nodes[source.address].is_active, at_most=5, step=0.1)
+    world.tell(source.address, MessageReceived(PathAsked(steward, "totals", spec.key, term, 0)))
+    assert not is_read()
+    assert world.run_until(world.is_done, at_most=300)
+    world.check_outputs({"totals": undisturbed(graph)})

@@ -245,6 +245,9 @@ class Desk:
         mine: list[tuple[str, int, int]] = []
         unknown: list[tuple[str, int]] = []
         strange: list[tuple[str, int]] = []
+        for app, source in message.unread:  # it was restarted, and asked for its way before we missed it
+            if app in self.steps.deployments:
+                self.steps.deployments[app].sources_read.discard(source)
         for app, instance, term in message.hosted:
             entry = self._register.entries.get(app)
             if entry is None:

@@ -241,10 +241,14 @@ class Hosting:
         by_steward: dict[Peer, list[tuple[str, int, int]]] = {}
         for (app, instance), hosted in self.hosted.items():
             by_steward.setdefault(self._whom_to_tell(hosted), []).append((app, instance, hosted.term))
+        unread: dict[Peer, list[tuple[str, int]]] = {}
         for (app, source), sourced in self.sourced.items():
-            by_steward.setdefault(self._whom_to_tell(sourced), []).append((app, -1 - source, sourced.term))
+            steward = self._whom_to_tell(sourced)
+            by_steward.setdefault(steward, []).append((app, -1 - source, sourced.term))
+            if not sourced.is_read:
+                unread.setdefault(steward, []).append((app, source))
         for steward, places in by_steward.items():
-            ground.send(steward, m.HostBeat(ground.own, tuple(places)))
+            ground.send(steward, m.HostBeat(ground.own, tuple(places), tuple(unread.get(steward, ()))))
 
     def _whom_to_tell(self, kept: Hosted | Sourced) -> Peer:
         """Return its steward; of one that has been silent for long, whoever is at its place now and may be the heir."""

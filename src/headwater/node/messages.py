@@ -295,6 +295,7 @@ class HostBeat(Message, frozen=True, tag="hh"):
     """These instances of apps in your care run here, each by app, instance and the term that I know."""
 
     hosted: tuple[tuple[str, int, int], ...]
+    unread: tuple[tuple[str, int], ...] = ()  # sources that are here, by number, and that nobody asked us to read
 
 
 class HostTold(Message, frozen=True, tag="ht"):
