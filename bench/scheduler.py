@@ -29,6 +29,7 @@ Tell = Callable[[str], None]
 OURS: Final = Contender(PolicyName.LONGEST_QUEUE)
 THEIRS: Final = Contender(PolicyName.ONE_WORKER_PER_OPERATOR)
 RIVALS: Final = tuple(map(Contender, (PolicyName.RANDOM, PolicyName.MIN_LATENCY, PolicyName.MIN_MEMORY)))
+DISTURBED_MAX: Final = 12  # runs that are played again because others used the machine; a minute at most
 QUIET_CORES: Final = 0.15  # used by others: more, and neither side of a ratio had the machine to itself
 
 
@@ -49,6 +50,7 @@ class Plan:
     topologies: Sequence[Topology]
     stages: Sequence[Stage]  # the first one has both sides of the ratios
     step: float = 1.06  # between two rates that a search tells apart
+    stride: int = 4  # rungs of the first search of an app; later ones begin where it ended, with half of it
     probes_max: int = 16  # of a search
     probe: Probe = field(default_factory=Probe)
     warm_s: float = 2.0  # of a flow that was just deployed
@@ -67,11 +69,12 @@ def plan_for(quick: bool) -> Plan:
         return Plan(
             topologies=topologies,
             stages=(
-                Stage(contenders=(OURS, THEIRS), apps=apps, rounds=1, shares={"pred": few}),
-                Stage(contenders=_taking(OURS, "50", "half", "all"), apps=("stats",), shares={"stats": beyond}),
+                Stage(contenders=(OURS, THEIRS), apps=apps, rounds=2, shares={"pred": few}),
+                Stage(contenders=(*_taking(OURS, "2000"), *_taking(THEIRS, "2000")), apps=("stats",), rounds=1),
+                Stage(contenders=_taking(OURS, "50", "half", "all"), apps=("stats",), shares={"stats": few}),
                 Stage(contenders=RIVALS, apps=("pred", "stats"), shares={"pred": beyond, "stats": beyond}),
             ),
-            probe=Probe(warm_s=0.6, measure_s=2.0),
+            probe=Probe(warm_s=0.5, measure_s=2.0),
         )
     many = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6)
     consumptions = (
@@ -103,6 +106,7 @@ class Measuring:
         self._plan, self._tell = plan, tell
         self._players: dict[PolicyName, Player] = {}
         self.runs: list[Run] = []
+        self.disturbed = 0  # runs that were played again
         self.held: dict[str, dict[Contender, list[float]]] = {one.name: {} for one in plan.topologies}
 
     def go(self) -> None:
@@ -129,17 +133,19 @@ class Measuring:
             player.deploy(topology, topology.start_rate / 4, self._plan.warm_s)
         for number in range(stage.rounds):
             self._tell(f"{topology.name}: the highest rate held, round {number + 1} of {stage.rounds}")
-            self._search(topology, stage.contenders)
+            self._search(topology, stage.contenders, self._plan.stride if number == 0 else self._plan.stride // 2)
         for share in stage.shares.get(topology.name, ()):
             rate = share * (self._held_by_both(topology) or topology.start_rate)
             self._tell(f"{topology.name}: {rate:,.0f} rows/s for each")
             for contender in stage.contenders:
                 self._measure(contender, rate)
 
-    def _search(self, topology: Topology, contenders: Sequence[Contender]) -> None:
+    def _search(self, topology: Topology, contenders: Sequence[Contender], stride: int) -> None:
         """Look for the rate that each one holds, one run of each in turn."""
-        start = self._held_by_both(topology) or topology.start_rate
-        searches = {one: Search(start, self._plan.step, probes_max=self._plan.probes_max) for one in contenders}
+        plan = self._plan
+        searches = {
+            one: Search(self._start(topology, one), plan.step, stride, probes_max=plan.probes_max) for one in contenders
+        }
         while any(search.rate is not None for search in searches.values()):
             for contender, search in searches.items():
                 if search.rate is not None:
@@ -149,8 +155,17 @@ class Measuring:
             self.held[topology.name].setdefault(contender, []).append(round(search.rate_held, 1))
             self._tell(f"{topology.name}: {contender.label} held {search.rate_held:,.0f} rows/s")
 
+    def _start(self, topology: Topology, contender: Contender) -> float:
+        """Return where a search begins: at what was held before, else at what both sides did, else where it is told."""
+        before = self.held[topology.name].get(contender, [])
+        return (median(before) if before else self._held_by_both(topology)) or topology.start_rate
+
     def _measure(self, contender: Contender, rate: float) -> Run:
+        """Play a rate; while others disturb, once more: a search that is misled once is misled to its end."""
         run = self._players[contender.policy].measure(contender, rate, self._plan.probe)
+        while run.costs["others_cores"] > QUIET_CORES and self.disturbed < DISTURBED_MAX:
+            self.disturbed += 1
+            run = self._players[contender.policy].measure(contender, rate, self._plan.probe)
         self.runs.append(run)
         return run
 
@@ -201,7 +216,7 @@ def details_of(plan: Plan, found: Measuring) -> dict[str, Any]:
         if seen is not None:
             evidence[topology.name] = seen
             if reached[name] is False:
-                limits[name] = limit(seen)
+                limits[name] = limit(seen, topology.paper)
     disturbance = max((one.costs["others_cores"] for one in found.runs), default=0.0)
     return {
         "ratios": ratios,
@@ -215,9 +230,14 @@ def details_of(plan: Plan, found: Measuring) -> dict[str, Any]:
             app: {contender.label: rates for contender, rates in held.items()} for app, held in found.held.items()
         },
         "ratio_by_consumption": {name: ratios_by_consumption(held, plan) for name, held in found.held.items()},
-        "evidence": {name: asdict(seen) | {"gain_left": round(seen.gain_left, 3)} for name, seen in evidence.items()},
+        "ratio_of_best": {name: ratio_of_best(held, plan) for name, held in found.held.items()},
+        "evidence": {
+            name: asdict(seen) | {"gain_left": round(seen.gain_left, 3), "most_possible": round(seen.most_possible, 3)}
+            for name, seen in evidence.items()
+        },
         "disturbance_cores": disturbance,
         "quiet": disturbance <= QUIET_CORES,
+        "disturbed_runs": found.disturbed,
         "runs": [asdict(one) for one in found.runs],
     }
 
@@ -237,6 +257,18 @@ def ratios_by_consumption(held: Mapping[Contender, Sequence[float]], plan: Plan)
         for mine, theirs in pairs
         if mine.policy == plan.ours.policy and theirs in held
     }
+
+
+def ratio_of_best(held: Mapping[Contender, Sequence[float]], plan: Plan) -> float | None:
+    """Return the ratio with as many rows in a turn as is best for each side, of those that both were searched with."""
+    common = {one.consumption for one in held if one.policy == plan.ours.policy} & {
+        one.consumption for one in held if one.policy == plan.theirs.policy
+    }
+    best = [
+        max((median(held[replace(side, consumption=one)]) for one in common), default=0.0)
+        for side in (plan.ours, plan.theirs)
+    ]
+    return round(best[0] / best[1], 3) if all(best) else None
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ row's time goes in every operator, at a low, a medium and a high rate. 11: how m
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -14,12 +15,16 @@ from matplotlib.figure import Figure
 from bench.plots import save
 from bench.processes import Machine
 from bench.scheduler_run import P99_MS_MAX, Contender, Run
+from headwater.engine.policies import PolicyName
 
-COLORS: Final = ("#1b6ca8", "#c8553d", "#7fb2d6", "#6a994e", "#f0a868", "#8d6cab", "#555555", "#bdbdbd", "#2a9d8f")
+COLORS: Final = ("#1b6ca8", "#c8553d", "#7fb2d6", "#6a994e", "#f0a868", "#8d6cab", "#555555", "#2a9d8f", "#b5838d")
 MARKERS: Final = ("o", "s", "^", "v", "D", "P", "X", "*", "h")
+NEAR_RATES: Final = 1.03  # of a search's rungs, which are farther apart, and of a share that falls beside one
 PARTS: Final = {"queue_ms": "behind other rows", "schedule_ms": "waiting for a worker", "compute_ms": "computing"}
 SPENDERS: Final = {"workers": "workers", "node": "node: source, sinks, scheduler", "jvm": "JVM"}
 PANEL: Final = 4.6  # inches
+LATENCY_MS: Final = (20, 11 * P99_MS_MAX)  # worse than ten times what is allowed is drawn as that
+LATENCY_TICKS: Final = (20, 50, 100, 200, 500, 1000)
 LEVELS: Final = (0.4, 0.7, 1.0)  # low, medium and high: shares of the highest rate that both sides played and held
 
 
@@ -78,7 +83,7 @@ class _Drawing:
 
     def _curves(self, axis: Axes, app: str, contenders: Sequence[Contender]) -> None:
         for contender in contenders:
-            runs = [one for one in self._of(app, contender) if not one.given_up]
+            runs = [one for one in self._curve(app, contender) if not one.given_up]
             if runs:
                 latencies = [min(one.p99_ms, 10 * P99_MS_MAX) for one in runs]
                 style = self._style(contender)
@@ -86,6 +91,9 @@ class _Drawing:
         axis.axhline(P99_MS_MAX, color="black", linestyle="--", linewidth=0.8)
         axis.set(title=app, yscale="log", xlabel="throughput [rows/s at the sinks]", ylabel="p99 latency [ms]")
         axis.set_xlim(left=0)
+        axis.set_ylim(LATENCY_MS)
+        axis.set_yticks(LATENCY_TICKS, map(str, LATENCY_TICKS))
+        axis.minorticks_off()
         _finish(axis)
 
     def utilisation(self) -> Path:
@@ -93,7 +101,7 @@ class _Drawing:
         figure, axes = _panels(self._apps)
         for axis, app in zip(axes, self._apps, strict=True):
             for side in (self._ours, self._theirs):
-                runs = [one for one in self._of(app, side) if not one.given_up]
+                runs = [one for one in self._curve(app, side) if not one.given_up]
                 shares = [one.utilisation_cv for one in runs]
                 axis.plot([one.rate for one in runs], shares, label=side.label, **self._style(side))
             axis.set(title=app, xlabel="input rate [rows/s]", ylabel="variation of the operators' utilisation (CV)")
@@ -152,12 +160,31 @@ class _Drawing:
                     best[one.rate] = one
         return [best[rate] for rate in sorted(best)]
 
+    def _curve(self, app: str, contender: Contender) -> list[Run]:
+        """Return the runs by rate; of rates so near that they are one point of a curve, the middle one by its p99."""
+        points: list[list[Run]] = []
+        for one in sorted((one for one in self._runs if one.app == app and one.contender == contender), key=_rate):
+            if points and one.rate <= points[-1][0].rate * NEAR_RATES:
+                points[-1].append(one)
+            else:
+                points.append([one])
+        return [sorted(point, key=lambda one: one.p99_ms)[(len(point) - 1) // 2] for point in points]
+
     def _style(self, contender: Contender) -> dict[str, Any]:
-        number = self._contenders.index(contender)
-        return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+        """Return how a contender is drawn: the same in every picture, and two of one picture never alike."""
+        sides = (self._ours, self._theirs)
+        others = [one for name in PolicyName if (one := replace(self._ours, policy=name)) not in sides]
+        taking = [one for one in self._contenders if one.consumption is not None]
+        number = [*sides, *others, *taking].index(contender)
+        turn, color = divmod(number, len(COLORS))
+        return {"color": COLORS[color], "marker": MARKERS[(color + turn) % len(MARKERS)], "markersize": 4}
 
     def _save(self, figure: Figure, name: str) -> Path:
         return save(figure, self._machine, self._output.with_name(f"{self._output.stem}-{name}.png"))
+
+
+def _rate(run: Run) -> float:
+    return run.rate
 
 
 def _panels(names: Sequence[str]) -> tuple[Figure, list[Axes]]:

@@ -54,6 +54,11 @@ class Evidence:
         """How much more could be held than theirs did if no core ever rested, at what a row cost them."""
         return self.cores / self.theirs.cores_used
 
+    @property
+    def most_possible(self) -> float:
+        """How much more than theirs any schedule could hold if no core ever rested, at what a row cost us."""
+        return self.cores * 1e6 / self.ours.cpu_us_per_row / self.theirs.rate
+
 
 def evidence_of(runs: Sequence[Run], ours: Contender, theirs: Contender) -> Evidence | None:
     """Return what both sides did; None where one of them held nothing."""
@@ -92,21 +97,29 @@ def _side(held: Sequence[Run]) -> Side | None:
     )
 
 
-def limit(seen: Evidence) -> str:
+def limit(seen: Evidence, goal: float) -> str:
     """Say what the measurements show to be in the way of a larger ratio."""
     ours, theirs = seen.ours, seen.theirs
+    reach = "is out of reach of any" if seen.most_possible < goal else "leaves no core a moment's rest under any"
     return (
-        f"one worker per operator used {theirs.cores_used:.2f} of {seen.cores} cores at the {theirs.rate:,.0f} rows/s "
-        f"it held, so at its CPU per row nothing could hold more than {seen.gain_left:.2f} times as much; the longest "
-        f"queue first held {ours.rate:,.0f} with {ours.cores_used:.2f} cores. A row cost {ours.cpu_us_per_row:.1f} us "
-        f"of CPU there and {theirs.cpu_us_per_row:.1f} us with one worker per operator, whose "
-        f"{theirs.preemptions_per_s:.0f} preemptions/s (against {ours.preemptions_per_s:.0f}) are spread over "
-        f"{theirs.turns_per_s:.0f} turns/s of {theirs.rows_per_turn:.0f} rows (against {ours.turns_per_s:.0f} of "
-        f"{ours.rows_per_turn:.0f}), of whose workers' {ours.workers_cores:.2f} cores {ours.functions_cores:.2f} went "
-        f"into the operators' functions; on average {theirs.workers_runnable:.1f} of its workers could run, "
-        f"{theirs.workers_waiting_for_a_core:.1f} of them without a core. Queues have no bound here, so its longest "
-        f"({theirs.longest_queue:,.0f} rows for {theirs.longest_queue_of}, against {ours.longest_queue:,.0f} for "
-        f"{ours.longest_queue_of}) held up no source. Busiest: {theirs.busiest}, {theirs.busiest_share:.0%} of the "
-        f"time (ours: {ours.busiest}, {ours.busiest_share:.0%}); the node's process took {theirs.node_cores:.2f} cores "
-        f"(ours: {ours.node_cores:.2f})"
+        f"The longest queue first held {ours.rate:,.0f} rows/s, one worker per operator {theirs.rate:,.0f}. At "
+        f"{ours.cpu_us_per_row:,.0f} us of CPU per row, {seen.cores} cores that never rest make "
+        f"{seen.most_possible:.2f} times the latter, so {goal:g} {reach} schedule. What is left to gain: one worker "
+        f"per operator spent {theirs.cpu_us_per_row:,.0f} us per row and had {theirs.cores_used:.2f} of {seen.cores} "
+        f"cores at work (ours {ours.cores_used:.2f}); between bursts both rest. The operating system gives a core to "
+        f"any of its workers that has rows ({theirs.workers_runnable:.1f} had on average, "
+        f"{theirs.workers_waiting_for_a_core:.1f} of them no core), so it wastes switches "
+        f"({theirs.preemptions_per_s:,.0f} preemptions and {theirs.yields_per_s:,.0f} yields/s against "
+        f"{ours.preemptions_per_s:,.0f} and {ours.yields_per_s:,.0f}) and no time. A turn works for "
+        f"{_turn_ms(theirs):.1f} ms on {theirs.rows_per_turn:,.0f} rows (ours {_turn_ms(ours):.1f} ms on "
+        f"{ours.rows_per_turn:,.0f}), long beside a switch. And nothing holds up the source: its longest queue was "
+        f"{theirs.longest_queue:,.0f} rows for {theirs.longest_queue_of} (ours {ours.longest_queue:,.0f} for "
+        f"{ours.longest_queue_of}), which under Storm stops the spouts. Busiest was {theirs.busiest}, "
+        f"{theirs.busiest_share:.0%} of the time (ours {ours.busiest}, {ours.busiest_share:.0%}); the node's process "
+        f"took {theirs.node_cores:.2f} cores (ours {ours.node_cores:.2f})."
     )
+
+
+def _turn_ms(side: Side) -> float:
+    """Return the CPU time of a turn."""
+    return side.workers_cores * 1e3 / max(1e-9, side.turns_per_s)

@@ -45,7 +45,7 @@ def paper_topologies() -> tuple[Topology, ...]:
         Topology(
             name="train",
             app=Train(),
-            start_rate=200.0,
+            start_rate=320.0,
             rows_per_turn=4,  # each trains a model, which takes milliseconds
             paper=1.35,  # not shown, "looks like that of the ETL application"
             instances={"table_read": 2, "regression_train": 2, "tree_train": 2},
@@ -53,7 +53,7 @@ def paper_topologies() -> tuple[Topology, ...]:
         Topology(
             name="pred",
             app=Pred(),
-            start_rate=12_000.0,
+            start_rate=27_000.0,
             rows_per_turn=500,
             paper=1.57,
             instances={"parse": 2, "publish": 3},
@@ -61,7 +61,7 @@ def paper_topologies() -> tuple[Topology, ...]:
         Topology(
             name="stats",
             app=Stats(),
-            start_rate=5_000.0,
+            start_rate=10_500.0,
             rows_per_turn=500,
             paper=3.0,
             instances={"publish": 3},
@@ -69,7 +69,7 @@ def paper_topologies() -> tuple[Topology, ...]:
         Topology(
             name="etl",
             app=Etl(ranges="edgewise"),
-            start_rate=8_000.0,
+            start_rate=13_000.0,
             rows_per_turn=500,
             paper=1.35,  # under 50 ms
             instances={"publish": 2},

@@ -1,11 +1,12 @@
 """The six applications on Bytewax.
 
 Stateless steps use `flat_map_batch` and keyed ones `stateful_batch`, its two operators that see a batch at a time:
-`map` and `stateful_map` are made of them, with a call more for each item. Windows have its windowing operators. Those
-keep a watermark for every key, so where all of a stream decides when a window ends there is one key.
+`map` and `stateful_map` are made of them, with a call more for each item. Messages stay whole, and what is kept for a
+sensor is kept in one place: every item of every step costs. Windows have its windowing operators. Those keep a
+watermark for every key, so where all of a stream decides when a window ends there is one key.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -15,7 +16,6 @@ import bytewax.operators as op
 import bytewax.operators.windowing as win
 import orjson
 from bytewax.dataflow import Dataflow, Stream
-from bytewax.operators import StatefulBatchLogic
 
 from bench.rivals import riot_rows as riot
 from bench.rivals.bytewax_ends import RecordingSink, SocketSource, by_key
@@ -72,124 +72,69 @@ def stats(port: int, recorder: Recorder, settings: Settings) -> Dataflow:
     flow = Dataflow("stats")
     bloom = riot.bloom_of(riot.known_senders(settings["senders"]))
     messages = _messages(flow, port)
-    known = op.flat_map_batch("bloom", messages, lambda batch: [one for one in batch if one.source in bloom])
-    by_sensor = op.flat_map_batch("observe", known, _by_sensor)
-    smoothed = op.stateful_batch("kalman", by_sensor, by_key(lambda: _of_each(riot.Kalman), _smoothed))
-    trends = op.stateful_batch("regression", smoothed, by_key(lambda: _of_each(riot.Regression), _trends))
-    moments = op.stateful_batch("second-moment", by_sensor, by_key(lambda: _of_each(riot.SecondMoment), _moments))
-    by_observable = op.flat_map_batch("by-observable", by_sensor, lambda items: [(part[3], part) for _, part in items])
-    counts = op.stateful_batch("distinct-count", by_observable, by_key(riot.DistinctCount, _counts))
-    merged = op.merge("all", trends, moments, counts)
-    published = op.flat_map_batch("publish", merged, lambda items: [riot.statistic(*told) for _, told in items])
-    op.output("output", published, RecordingSink(recorder))
+    known = op.flat_map_batch(
+        "bloom", messages, lambda batch: [(one.source, one) for one in batch if one.source in bloom]
+    )
+    summaries = op.stateful_batch("summaries", known, by_key(riot.Summary, _summaries))
+    together = op.flat_map_batch("together", known, lambda items: [("", message) for _, message in items])
+    counts = op.stateful_batch("distinct-count", together, by_key(_no_counts, _counts))
+    op.output("output", op.key_rm("published", op.merge("all", summaries, counts)), RecordingSink(recorder))
     return flow
 
 
-def _by_sensor(messages: list[riot.Message]) -> list[tuple[str, riot.Observed]]:
-    return [(message.source, part) for message in messages for part in riot.observed(message)]
+def _summaries(kept: riot.Summary, messages: Sequence[riot.Message]) -> list[str]:
+    return [told for message in messages for told in kept.statistics(message)]
 
 
-def _of_each(make: Callable[[], Any]) -> dict[str, Any]:
-    return defaultdict(make)
+def _no_counts() -> list[riot.DistinctCount]:
+    return [riot.DistinctCount() for _ in riot.MEASURED]
 
 
-def _smoothed(kept: dict[str, riot.Kalman], parts: Sequence[riot.Observed]) -> list[riot.Observed]:
-    return [(*part[:4], kept[part[3]].smoothed(part[4])) for part in parts]
-
-
-def _trends(kept: dict[str, riot.Regression], parts: Sequence[riot.Observed]) -> list[Any]:
-    found = []
-    for part in parts:
-        predicted = kept[part[3]].predicted(part[4])
-        if predicted is not None:
-            found.append((part, "regression", predicted))
-    return found
-
-
-def _moments(kept: dict[str, riot.SecondMoment], parts: Sequence[riot.Observed]) -> list[Any]:
-    return [(part, "second_moment", [kept[part[3]].estimated(part[4])]) for part in parts]
-
-
-def _counts(kept: riot.DistinctCount, parts: Sequence[riot.Observed]) -> list[Any]:
-    return [(part, "distinct_count", [kept.counted(part[2])]) for part in parts]
+def _counts(kept: list[riot.DistinctCount], messages: Sequence[riot.Message]) -> list[str]:
+    return [told for message in messages for told in riot.counted(message, kept)]
 
 
 def pred(port: int, recorder: Recorder, settings: Settings) -> Dataflow:
     """Classify messages, and tell how far a regression is off."""
     flow = Dataflow("pred")
-    messages = _messages(flow, port)
-    classes = op.flat_map_batch(
-        "decision-tree", messages, lambda batch: [(one, "DTC", float(riot.classified(one))) for one in batch]
+    by_sensor = op.flat_map_batch(
+        "by-sensor", _messages(flow, port), lambda batch: [(one.source, one) for one in batch]
     )
-    regressed = op.flat_map_batch(
-        "regression", messages, lambda batch: [(one.source, (one, riot.regressed(one))) for one in batch]
-    )
-    errors = op.stateful_batch("error-estimate", regressed, by_key(riot.ErrorEstimate, _errors))
-    answers = op.merge("all", classes, op.key_rm("unkey", errors))
-    published = op.flat_map_batch("publish", answers, lambda batch: [riot.answered(*one) for one in batch])
-    op.output("output", published, RecordingSink(recorder))
+    answers = op.stateful_batch("answer", by_sensor, by_key(riot.ErrorEstimate, _answers))
+    op.output("output", op.key_rm("published", answers), RecordingSink(recorder))
     return flow
 
 
-def _errors(kept: riot.ErrorEstimate, values: Sequence[tuple[riot.Message, float]]) -> list[Any]:
-    return [(message, "MLR", kept.estimated(message.values[4], predicted)) for message, predicted in values]
+def _answers(kept: riot.ErrorEstimate, messages: Sequence[riot.Message]) -> list[Any]:
+    told = []
+    for message in messages:
+        error = kept.estimated(message.values[4], riot.regressed(message))
+        told += [
+            riot.answered(message, "DTC", float(riot.classified(message))),
+            riot.answered(message, "MLR", error),
+        ]
+    return told
 
 
 def etl(port: int, recorder: Recorder, settings: Settings) -> Dataflow:
-    """Clean, complete, join and annotate; insert and publish."""
+    """Clean, complete and annotate; insert and publish."""
     flow = Dataflow("etl")
     known = riot.known_senders(settings["senders"])
     bloom = riot.bloom_of(known)
-    messages = _messages(flow, port)
-    parts = op.flat_map_batch(
-        "observe", messages, lambda batch: [part for one in batch for part in riot.observations(one)]
+
+    def load(kept: riot.Loaded, messages: Sequence[riot.Message]) -> list[Any]:
+        told: list[Any] = []
+        for message in messages:
+            row, inserted = kept.rows(message, bloom, known)
+            told += [inserted, riot.senml(row)]
+        return told
+
+    by_sensor = op.flat_map_batch(
+        "by-sensor", _messages(flow, port), lambda batch: [(one.source, one) for one in batch]
     )
-    believed = op.flat_map_batch("range-filter", parts, lambda batch: [riot.in_range(part) for part in batch])
-    trusted = op.flat_map_batch(
-        "bloom-filter", believed, lambda batch: [(part[1], _trusted(part, bloom)) for part in batch]
-    )
-    complete = op.stateful_batch("interpolation", trusted, by_key(lambda: _of_each(riot.Interpolation), _complete))
-    by_message = op.flat_map_batch("by-message", complete, lambda items: [(str(part[0]), part) for _, part in items])
-    annotated = op.key_rm("annotated", op.stateful_batch("join", by_message, lambda _: Join(known)))
-    by_sender = op.flat_map_batch("by-sender", annotated, lambda rows: [(row[2] or "", row) for row in rows])
-    inserted = op.key_rm("inserted", op.stateful_batch("table-insert", by_sender, by_key(lambda: [0], _inserted)))
-    published = op.flat_map_batch("publish", annotated, lambda rows: [riot.senml(row) for row in rows])
-    op.output("output", op.merge("all", inserted, published), RecordingSink(recorder))
+    loaded = op.stateful_batch("load", by_sensor, by_key(riot.Loaded, load))
+    op.output("output", op.key_rm("loaded", loaded), RecordingSink(recorder))
     return flow
-
-
-def _trusted(part: riot.Observation, bloom: Any) -> riot.Observation:
-    return (*part[:6], None) if part[5] == riot.SOURCE and part[6] not in bloom else part
-
-
-def _complete(kept: dict[str, riot.Interpolation], parts: Sequence[riot.Observation]) -> list[riot.Observation]:
-    return [part if part[5] == riot.SOURCE else (*part[:6], kept[part[5]].completed(part[6])) for part in parts]
-
-
-class Join(StatefulBatchLogic[Any, Any, None]):
-    """Puts the observations of a message side by side; complete, it is forgotten."""
-
-    def __init__(self, known: dict[str, list[str]]) -> None:
-        """Begin with none."""
-        self._known = known
-        self._parts: dict[str, Any] = {}
-
-    def on_batch(self, values: list[riot.Observation]) -> tuple[list[Any], bool]:
-        """Wait for all six."""
-        for part in values:
-            self._parts[part[5]] = part[6]
-        if len(self._parts) < len(riot.OBSERVED):
-            return [], StatefulBatchLogic.RETAIN
-        return [riot.joined(self._parts, values[0], self._known)], StatefulBatchLogic.DISCARD
-
-    def snapshot(self) -> None:
-        """Keep nothing: there is no recovery store."""
-
-
-def _inserted(state: list[int], rows: Sequence[list[Any]]) -> list[Any]:
-    first = state[0]
-    state[0] += len(rows)
-    return [[*row, number, number // riot.ROWS_PER_INSERT] for number, row in enumerate(rows, first)]
 
 
 def _bids(flow: Dataflow, port: int) -> Stream[Any]:

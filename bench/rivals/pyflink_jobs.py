@@ -1,8 +1,8 @@
 """The six applications on PyFlink, each in the form that its users would choose.
 
 TM and Nexmark's queries are Flink SQL: no Python touches a row. RIoTBench's operators are Python functions on streams,
-with keyed state. Steps that nothing separates are one function, since every step costs a way from Java to Python and
-back.
+with keyed state. Every row of a step costs a way from Java to Python and back: so steps that nothing separates are one
+function, messages stay whole, and a function gives its results for a message as one text.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,8 +46,8 @@ class Keyed(KeyedProcessFunction):
         self.state = runtime_context.get_state(ValueStateDescriptor("kept", Types.PICKLED_BYTE_ARRAY()))
 
 
-class Observe(FlatMapFunction):
-    """Parses lines, drops what unknown sensors sent, and takes the rest apart."""
+class Known(FlatMapFunction):
+    """Parses and numbers messages, and drops what unknown sensors sent."""
 
     def __init__(self, senders: str) -> None:
         """Know where the senders are written."""
@@ -63,41 +63,37 @@ class Observe(FlatMapFunction):
         self._number += 1
         message = riot.message(self._number, value.encode())
         if message.source in self._bloom:
-            yield from riot.observed(message)
+            yield tuple(message)
 
 
 class Summarize(Keyed):
     """Predicts by the trend of smoothed values, and estimates the second moment of the values."""
 
-    def process_element(self, value: riot.Observed, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
-        """Take an observation."""
-        kalman, regression, moment = self.state.value() or (riot.Kalman(), riot.Regression(), riot.SecondMoment())
-        predicted = regression.predicted(kalman.smoothed(value[4]))
-        estimated = moment.estimated(value[4])
-        self.state.update((kalman, regression, moment))
-        yield riot.statistic(value, "second_moment", [estimated]) + "\n"
-        if predicted is not None:
-            yield riot.statistic(value, "regression", predicted) + "\n"
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
+        """Take a message of a sensor."""
+        summary = self.state.value() or riot.Summary()
+        yield _texts(summary.statistics(riot.Message(*value)))
+        self.state.update(summary)
 
 
 class Count(Keyed):
-    """Counts sensors; a sketch is kept in its own compact form."""
+    """Counts the sensors of each observable; a sketch is kept in its own compact form."""
 
-    def process_element(self, value: riot.Observed, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
-        """Take an observation."""
-        count = riot.DistinctCount.opened(self.state.value())
-        counted = count.counted(value[2])
-        self.state.update(count.closed())
-        yield riot.statistic(value, "distinct_count", [counted]) + "\n"
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
+        """Take a message."""
+        kept = self.state.value() or [None] * len(riot.MEASURED)
+        counts = [riot.DistinctCount.opened(one) for one in kept]
+        yield _texts(riot.counted(riot.Message(*value), counts))
+        self.state.update([count.closed() for count in counts])
 
 
 def stats(environment: StreamExecutionEnvironment, port: int, results: int, settings: Settings) -> None:
     """Publish trends, second moments and the number of sensors."""
-    parts = _lines(environment, port).flat_map(Observe(settings["senders"]))
-    by_slot = parts.key_by(lambda part: f"{part[2]}|{part[3]}", key_type=Types.STRING())
-    summaries = by_slot.process(Summarize(), output_type=Types.STRING())
-    by_observable = parts.key_by(lambda part: part[3], key_type=Types.STRING())
-    _written(summaries.union(by_observable.process(Count(), output_type=Types.STRING())), results)
+    messages = _lines(environment, port).flat_map(Known(settings["senders"]))
+    by_sensor = messages.key_by(lambda message: message[2], key_type=Types.STRING())
+    together = messages.key_by(lambda message: 0, key_type=Types.INT())
+    summaries = by_sensor.process(Summarize(), output_type=Types.STRING())
+    _written(summaries.union(together.process(Count(), output_type=Types.STRING())), results)
 
 
 class Number(FlatMapFunction):
@@ -140,44 +136,8 @@ def _classified(value: Any) -> str:
     return _array(riot.answered(message, "DTC", float(riot.classified(message))))
 
 
-class Clean(FlatMapFunction):
-    """Parses messages, takes them apart, and takes out what is not believed."""
-
-    def __init__(self, senders: str) -> None:
-        """Know where the senders are written."""
-        self._senders = senders
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Build the filter, and begin to count."""
-        self._bloom = riot.bloom_of(riot.known_senders(self._senders))
-        self._number = -1
-
-    def flat_map(self, value: str) -> Iterator[Any]:
-        """Take a line."""
-        self._number += 1
-        for part in riot.observations(riot.message(self._number, value.encode())):
-            if part[5] == riot.SOURCE and part[6] not in self._bloom:
-                yield (*part[:6], None)
-            else:
-                yield riot.in_range(part)
-
-
-class Interpolate(Keyed):
-    """Estimates missing values."""
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
-        """Take an observation."""
-        if value[5] == riot.SOURCE:
-            yield value
-        else:
-            kept = self.state.value() or riot.Interpolation()
-            completed = kept.completed(value[6])
-            self.state.update(kept)
-            yield (*value[:6], completed)
-
-
-class Join(Keyed):
-    """Puts the observations of a message side by side, and annotates it."""
+class Load(Keyed):
+    """Cleans, completes and annotates a sensor's messages, and numbers the rows to be inserted."""
 
     def __init__(self, senders: str) -> None:
         """Know where the senders are written."""
@@ -187,38 +147,25 @@ class Join(Keyed):
         """Read what is known of the senders."""
         super().open(runtime_context)
         self._known = riot.known_senders(self._senders)
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
-        """Wait for all six."""
-        parts = self.state.value() or {}
-        parts[value[5]] = value[6]
-        if len(parts) < len(riot.OBSERVED):
-            self.state.update(parts)
-        else:
-            self.state.clear()
-            yield riot.joined(parts, value, self._known)
-
-
-class Insert(Keyed):
-    """Numbers rows by their sender."""
+        self._bloom = riot.bloom_of(self._known)
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
-        """Take a row."""
-        number = self.state.value() or 0
-        self.state.update(number + 1)
-        yield _array([*value, number, number // riot.ROWS_PER_INSERT])
+        """Take a message."""
+        loaded = self.state.value() or riot.Loaded()
+        row, inserted = loaded.rows(riot.Message(*value), self._bloom, self._known)
+        self.state.update(loaded)
+        yield _array(inserted) + _texts([riot.senml(row)])
 
 
 def etl(environment: StreamExecutionEnvironment, port: int, results: int, settings: Settings) -> None:
-    """Clean, complete, join and annotate; insert and publish."""
-    parts = _lines(environment, port).flat_map(Clean(settings["senders"]))
-    complete = parts.key_by(lambda part: f"{part[1]}|{part[5]}", key_type=Types.STRING()).process(Interpolate())
-    rows = complete.key_by(lambda part: part[0], key_type=Types.LONG()).process(Join(settings["senders"]))
-    inserted = rows.key_by(lambda row: row[2] or "", key_type=Types.STRING()).process(
-        Insert(), output_type=Types.STRING()
-    )
-    published = rows.map(lambda row: riot.senml(row) + "\n", output_type=Types.STRING())
-    _written(inserted.union(published), results)
+    """Clean, complete and annotate; insert and publish."""
+    messages = _lines(environment, port).flat_map(Number())
+    by_sensor = messages.key_by(lambda message: message[2], key_type=Types.STRING())
+    _written(by_sensor.process(Load(settings["senders"]), output_type=Types.STRING()), results)
+
+
+def _texts(texts: list[str]) -> str:
+    return "\n".join([*texts, ""])
 
 
 def _array(values: list[Any]) -> str:

@@ -151,6 +151,26 @@ def _mixed(bits: int) -> int:
     return bits ^ (bits >> 31)
 
 
+class Summary:
+    """What STATS keeps of a sensor."""
+
+    __slots__ = ("observables",)
+
+    def __init__(self) -> None:
+        """Begin without values."""
+        self.observables = [(Kalman(), Regression(), SecondMoment()) for _ in MEASURED]
+
+    def statistics(self, message: Message) -> list[str]:
+        """Take in a message; return its statistics as they are published."""
+        told = []
+        for part, (kalman, regression, moment) in zip(observed(message), self.observables, strict=True):
+            told.append(statistic(part, "second_moment", [moment.estimated(part[4])]))
+            predicted = regression.predicted(kalman.smoothed(part[4]))
+            if predicted is not None:
+                told.append(statistic(part, "regression", predicted))
+        return told
+
+
 class DistinctCount:
     """How many different sensors have sent an observable."""
 
@@ -181,6 +201,14 @@ class DistinctCount:
         """Take in a sensor."""
         self.sketch.update(sensor)
         return float(round(self.sketch.get_estimate()))
+
+
+def counted(message: Message, counts: list[DistinctCount]) -> list[str]:
+    """Take in a message; return how many sensors have sent each observable, as it is published."""
+    return [
+        statistic(part, "distinct_count", [count.counted(part[2])])
+        for part, count in zip(observed(message), counts, strict=True)
+    ]
 
 
 def statistic(observed: Observed, kind: str, values: list[float]) -> str:
@@ -256,25 +284,11 @@ SOURCE = "source"
 OBSERVED = (SOURCE, *MEASURED)
 ROWS_PER_INSERT = 100
 
-# An observation on its way through ETL: number, sensor, time and place of the message, which observable, what value.
-Observation = tuple[int, str, int, float, float, str, Any]
 
-
-def observations(message: Message) -> Iterator[Observation]:
-    """Take a message apart."""
-    along = (message.number, message.source, message.timestamp, message.longitude, message.latitude)
-    yield (*along, SOURCE, message.source)
-    for observable, value in zip(MEASURED, message.values, strict=True):
-        yield (*along, observable, value)
-
-
-def in_range(observation: Observation) -> Observation:
+def believed(observable: str, value: float) -> float | None:
     """Take out a value that cannot be true."""
-    observable, value = observation[5], observation[6]
-    if observable == SOURCE:
-        return observation
     low, high = RANGES[observable]
-    return observation if low <= value <= high else (*observation[:6], None)
+    return value if low <= value <= high else None
 
 
 class Interpolation:
@@ -294,12 +308,28 @@ class Interpolation:
         return sum(self.last) / len(self.last) if self.last else None
 
 
-def joined(parts: dict[str, Any], observation: Observation, known: dict[str, list[str]]) -> list[Any]:
-    """Put the observations of a message side by side, and add what is known of its sender."""
-    number, _, timestamp, longitude, latitude, _, _ = observation
-    source = parts[SOURCE]
-    annotations = known.get(source, (None, None))
-    return [number, timestamp, source, longitude, latitude, *(parts[name] for name in MEASURED), *annotations]
+class Loaded:
+    """What ETL keeps of a sensor: how to complete its messages, and how many rows of it were inserted."""
+
+    __slots__ = ("inserted", "interpolations")
+
+    def __init__(self) -> None:
+        """Begin without values."""
+        self.interpolations = [Interpolation() for _ in MEASURED]
+        self.inserted = 0
+
+    def rows(self, message: Message, bloom: Any, known: dict[str, list[str]]) -> tuple[list[Any], list[Any]]:
+        """Clean, complete and annotate a message; return it as it is published, and as it is inserted."""
+        sender = message.source if message.source in bloom else None
+        values = [
+            one.completed(believed(name, value))
+            for one, name, value in zip(self.interpolations, MEASURED, message.values, strict=True)
+        ]
+        annotations = known.get(sender, (None, None)) if sender is not None else (None, None)
+        place = (message.longitude, message.latitude)
+        row = [message.number, message.timestamp, sender, *place, *values, *annotations]
+        number, self.inserted = self.inserted, self.inserted + 1
+        return row, [*row, number, number // ROWS_PER_INSERT]
 
 
 def senml(row: list[Any]) -> str:

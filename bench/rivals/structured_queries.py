@@ -25,7 +25,6 @@ from bench.rivals import riot_rows as riot
 TOLD: Final = pa.schema([("told", pa.string())])
 _RESULT: Final = "told string"
 _MESSAGE: Final = "number long, timestamp long, source string, longitude double, latitude double, values array<double>"
-_ROW: Final = "sender string, row string"  # the row is a JSON array
 _PART: Final = "number long, timestamp long, sensor string, obs string, value double"
 
 Frames = Iterable[pd.DataFrame]
@@ -126,36 +125,28 @@ def _errors(key: Any, frames: Frames, kept: Any) -> tuple[pd.DataFrame, Any]:
 def etl(lines: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Clean, complete and annotate; insert and publish.
 
-    All observations of a message are in one micro-batch and of one sensor, so they are joined where they are completed:
-    a state for each message, which the benchmark's join means, is more than Spark can do in time.
+    Messages stay whole, so all is done where a sensor's state is: one way to Python and back.
     """
-    messages = lines.mapInArrow(_whole_messages, _MESSAGE)
-    rows = _by_key(messages, "source", _Load(settings["senders"]), _ROW)
-    return _by_key(rows, "sender", _inserted).unionByName(rows.mapInArrow(_published, _RESULT))
+    return _by_key(lines.mapInArrow(_whole_messages, _MESSAGE), "source", _Load(settings["senders"]))
 
 
 class _Load:
-    """Cleans, completes, joins and annotates the messages of a sensor."""
+    """Cleans, completes and annotates the messages of a sensor."""
 
     def __init__(self, senders: str) -> None:
         self._senders = senders
 
     def __call__(self, key: Any, frames: Frames, kept: Any) -> tuple[pd.DataFrame, Any]:
         known, bloom = _senders_of(self._senders)
-        slots = {name: _thawed(riot.Interpolation, (kept or {}).get(name)) for name in riot.MEASURED}
-        rows = []
+        loaded = riot.Loaded()
+        if kept is not None:
+            loaded.inserted, slots = kept
+            loaded.interpolations = [_thawed(riot.Interpolation, slot) for slot in slots]
+        told = []
         for message in map(_message, _rows(frames)):
-            parts = dict.fromkeys(riot.OBSERVED)
-            for part in map(riot.in_range, riot.observations(message)):
-                name, value = part[5:]
-                if name == riot.SOURCE:
-                    parts[name] = value if value in bloom else None
-                else:
-                    parts[name] = slots[name].completed(value)
-            rows.append(riot.joined(parts, part, known))
-        return pd.DataFrame({"sender": [row[2] or "" for row in rows], "row": list(map(_array, rows))}), {
-            name: _frozen(slot) for name, slot in slots.items()
-        }
+            row, inserted = loaded.rows(message, bloom, known)
+            told += [_array(inserted), riot.senml(row)]
+        return _told(told), (loaded.inserted, list(map(_frozen, loaded.interpolations)))
 
 
 @cache
@@ -165,22 +156,9 @@ def _senders_of(path: str) -> tuple[dict[str, list[str]], Any]:
     return known, riot.bloom_of(known)
 
 
-def _inserted(key: Any, frames: Frames, kept: Any) -> tuple[pd.DataFrame, Any]:
-    rows = [orjson.loads(row) for _, row in _rows(frames)]
-    first = kept or 0
-    told = [_array([*row, number, number // riot.ROWS_PER_INSERT]) for number, row in enumerate(rows, first)]
-    return _told(told), first + len(rows)
-
-
-def _published(batches: Batches) -> Batches:
-    for batch in batches:
-        told = [riot.senml(orjson.loads(row)) for row in batch["row"].to_pylist()]
-        yield pa.RecordBatch.from_arrays([pa.array(told, pa.string())], schema=TOLD)
-
-
-def _by_key(frame: DataFrame, key: str, step: Step, result: str = _RESULT) -> DataFrame:
+def _by_key(frame: DataFrame, key: str, step: Step) -> DataFrame:
     """Run a function on the rows of each key of a micro-batch, with what is kept for the key."""
-    return frame.groupBy(key).transformWithStateInPandas(_Keyed(step), result, "Append", "None")
+    return frame.groupBy(key).transformWithStateInPandas(_Keyed(step), _RESULT, "Append", "None")
 
 
 class _Keyed(StatefulProcessor):

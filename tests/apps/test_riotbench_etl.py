@@ -99,10 +99,11 @@ def test_on_several_instances_and_in_tiny_turns_the_same_comes_out() -> None:
 
 
 @pytest.mark.spark
-def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dataset", ["city", "taxi", "fit", "grid"])
+def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path, dataset: Any) -> None:
     """What is inserted: that has passed all that has state. The other branch only writes it down."""
     assert isinstance(spark_node.pool, SparkPool)
-    app, out = Etl(sensors=3), hw.to.memory()
+    app, out = Etl(dataset=dataset, sensors=3), hw.to.memory()
     lines = [row["line"] for row in made_rows(app, 20)]
     flow = hw.flow(app.name, app.build(app.source(rows=20))["inserted"].sink(out))
     run_structured(flow, session=spark_node.pool.session, directory=tmp_path, settings=ONE_TASK, limit_s=300.0)

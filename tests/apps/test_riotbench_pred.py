@@ -304,12 +304,13 @@ def test_a_running_flow_takes_up_the_models_that_are_put_into_its_directory(tmp_
 
 
 @pytest.mark.spark
-def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dataset", ["city", "taxi", "fit", "grid"])
+def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path, dataset: Any) -> None:
     """Errors too, though there the two inputs of the estimate meet in another order."""
     assert isinstance(spark_node.pool, SparkPool)
-    app = Pred(sensors=5)
+    app = Pred(dataset=dataset, sensors=5)
     found = twin_results_of(app, 150, spark_node.pool.session, tmp_path)["results"]
-    wanted = by_kind_and_sensor(expected("city", lines_of(app, 150)))
+    wanted = by_kind_and_sensor(expected(dataset, lines_of(app, 150)))
     assert {key: sorted(rows, key=repr) for key, rows in by_kind_and_sensor(found).items()} == {
         key: sorted(rows, key=repr) for key, rows in wanted.items()
     }

@@ -83,9 +83,10 @@ def test_real_messages_give_the_statistics_of_the_formulas(data: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dataset", ["city", "taxi", "fit", "grid"])
+def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path, dataset: Any) -> None:
     assert isinstance(spark_node.pool, SparkPool)
-    app = Stats(dataset="grid", sensors=2)
+    app = Stats(dataset=dataset, sensors=2)
     lines = [row["line"] for row in made_rows(app, 40)]
     check(app, lines, twin_results_of(app, 40, spark_node.pool.session, tmp_path)["results"])
 

@@ -311,8 +311,10 @@ def test_real_timers_train_on_real_messages(data: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dataset", ["city", "taxi", "fit", "grid"])
+def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path, dataset: Any) -> None:
     assert isinstance(spark_node.pool, SparkPool)
-    app = Train(span_ms=3_000)
+    app = Train(dataset=dataset, span_ms=3_000)
     found = twin_results_of(app, 3, spark_node.pool.session, tmp_path)["results"]
+    assert found
     assert sorted(found, key=repr) == sorted(results_of(app, 3)["results"], key=repr)

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +57,14 @@ def test_every_result_names_the_row_that_caused_it(made: Input) -> None:
 
 
 def stats_by_hand(lines: list[bytes], settings: Any) -> Iterator[Any]:
-    """STATS as a loop over rows."""
+    """STATS as a loop over messages."""
     bloom = riot.bloom_of(riot.known_senders(settings["senders"]))
-    kept: dict[Any, Any] = defaultdict(lambda: (riot.Kalman(), riot.Regression(), riot.SecondMoment()))
-    counts: dict[str, riot.DistinctCount] = defaultdict(riot.DistinctCount)
+    kept: dict[str, riot.Summary] = defaultdict(riot.Summary)
+    counts = [riot.DistinctCount() for _ in riot.MEASURED]
     for message in (riot.message(number, line) for number, line in enumerate(lines)):
-        for part in riot.observed(message) if message.source in bloom else ():
-            kalman, regression, moment = kept[part[2], part[3]]
-            yield riot.statistic(part, "second_moment", [moment.estimated(part[4])])
-            yield riot.statistic(part, "distinct_count", [counts[part[3]].counted(part[2])])
-            predicted = regression.predicted(kalman.smoothed(part[4]))
-            if predicted is not None:
-                yield riot.statistic(part, "regression", predicted)
+        if message.source in bloom:
+            yield from kept[message.source].statistics(message)
+            yield from riot.counted(message, counts)
 
 
 def pred_by_hand(lines: list[bytes], settings: Any) -> Iterator[Any]:
@@ -82,21 +77,13 @@ def pred_by_hand(lines: list[bytes], settings: Any) -> Iterator[Any]:
 
 
 def etl_by_hand(lines: list[bytes], settings: Any) -> Iterator[Any]:
-    """ETL as a loop over rows."""
+    """ETL as a loop over messages."""
     known = riot.known_senders(settings["senders"])
-    kept: dict[Any, riot.Interpolation] = defaultdict(riot.Interpolation)
-    numbers: dict[Any, Any] = defaultdict(count)
+    bloom = riot.bloom_of(known)
+    kept: dict[str, riot.Loaded] = defaultdict(riot.Loaded)
     for message in (riot.message(number, line) for number, line in enumerate(lines)):
-        parts: dict[str, Any] = {}
-        for part in map(riot.in_range, riot.observations(message)):
-            name, value = part[5:]
-            if name == riot.SOURCE:
-                parts[name] = value if value in known else None
-            else:
-                parts[name] = kept[message.source, name].completed(value)
-        row = riot.joined(parts, part, known)
-        number = next(numbers[row[2]])
-        yield [*row, number, number // riot.ROWS_PER_INSERT]
+        row, inserted = kept[message.source].rows(message, bloom, known)
+        yield inserted
         yield riot.senml(row)
 
 

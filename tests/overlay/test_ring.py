@@ -247,7 +247,7 @@ def test_neighbours_that_are_restarted_together_do_not_wait_for_one_another() ->
 
 
 def test_nobody_joins_through_one_that_was_near_once_and_is_silent_now() -> None:
-    """It was measured when we joined before, and others still tell of it; only who answers now is asked for our place."""
+    """It was measured when we joined before, and others still tell of it; only who answers now is asked."""
     own, there, silent = (Peer(id_of(number), f"n{number}", "z") for number in range(3))
     ring = Ring(own, OverlayConfig(near_rounds=1), Random(1))
     ring.handle(Started([there.address]), Instant(0))

@@ -28,10 +28,10 @@ def test_the_first_chain_runs_at_its_data_while_there_is_room() -> None:
 
 
 def test_a_first_chain_leaves_a_crowded_node_for_a_neighbour_that_runs_less() -> None:
-    """Up to three operators a node keeps what comes from its own data; beyond, a neighbour with fewer takes it."""
+    """Up to two operators a node keeps what comes from its own data; beyond, a neighbour with fewer takes it."""
     wish = Wish(0, 1, 0, (0,))
-    few = [step(1, load=2, around=helpers(11)), step(2)]
-    many = [step(1, load=3, around=helpers(11)), step(2)]
+    few = [step(1, load=1, around=helpers(11)), step(2)]
+    many = [step(1, load=2, around=helpers(11)), step(2)]
     assert AlongTheWay().place([wish], [few])[0].peer == peer(1)
     assert AlongTheWay().place([wish], [many])[0].peer == peer(11)
 

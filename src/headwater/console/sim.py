@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
@@ -123,6 +124,7 @@ class Tally:
             "rings": _counts(one.nodes for one in outcomes),
             "apps": sum(one.apps for one in outcomes),
             "events": sum(one.events for one in outcomes),
+            "happened": dict(sorted(sum((Counter(one.happened) for one in outcomes), Counter()).items())),
             "virtual_hours": round(sum(one.virtual_s for one in outcomes) / 3600, 2),
             "took_s": round(time.monotonic() - self.began, 1),
             "healed_in_s": {name: _quantile(healed, share) for name, share in QUANTILES.items()},

@@ -89,6 +89,14 @@ class Deployment:
         spots = policy.place(wishes, steps)
         return [_placed(instance, spot) for instance, spot in sorted(spots.items())]
 
+    def load_told(self, peer: Peer) -> int | None:
+        """Return how many operators run on a node, as it was told when we placed; None if nobody told us."""
+        own = self.rooms.get(peer.id)
+        if own is not None:
+            return own.load
+        loads = (load for told in self.rooms.values() for near, load, *_ in told.around if near.id == peer.id)
+        return max(loads, default=None)
+
     def _steps(self, way: tuple[Peer, ...]) -> list[Step]:
         return [Step(self._room(peer), tuple(self._around(peer))) for peer in way]
 

@@ -12,16 +12,13 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register, term_after
-from headwater.node.row_messages import HomeTold, HomeWanted
+from headwater.node.steps import Steps
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
-RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
-SOURCE: Final = m.ChainSpec("source", 0, 0, ())
 HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
 
 
@@ -30,10 +27,9 @@ class Desk:
 
     def __init__(self, ground: Ground, register: Register, policy: PlacementPolicy) -> None:
         """Be none."""
-        self._ground, self._register, self._policy = ground, register, policy
+        self._ground, self._register = ground, register
         self.is_open = False
-        self.deployments: dict[str, Deployment] = {}
-        self._rooms_asked: dict[int, str] = {}
+        self.steps = Steps(ground, register, policy)
         self._handing_to: Peer | None = None
 
     @property
@@ -45,7 +41,9 @@ class Desk:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
-        assert set(self.deployments) == set(self._register.entries), "an app without a deployment, or the other way"
+        assert set(self.steps.deployments) == set(self._register.entries), (
+            "an app without a deployment, or the other way"
+        )
         assert self.is_open or not self._register.entries, "apps in the care of nobody"
 
     # --- being a steward ----------------------------------------------------------------------------------------------
@@ -114,7 +112,7 @@ class Desk:
         room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
         if known is None and room:
             self._take(self._new_entry(message.spec, message.term, AppPhase.PLACING, message.sender))
-            self._go_on(app)
+            self.steps.go_on(app)
         entry = self._register.entries.get(app)
         term = 0 if entry is None else entry.term
         told = m.RegisterTold(ground.own, message.number, app, taken=entry is not None, term=term)
@@ -124,7 +122,7 @@ class Desk:
         return m.Entry(spec, term_after(term, self._ground.rng), 1, phase, (), owner)
 
     def _take(self, entry: m.Entry) -> None:
-        self.deployments[entry.spec.name] = Deployment()
+        self.steps.deployments[entry.spec.name] = Deployment()
         self._register.put(entry)
 
     def inherit(self, entries: list[m.Entry]) -> None:
@@ -149,7 +147,7 @@ class Desk:
         )
         self._take(taken)
         self._tell_changed(taken)
-        self._go_on(entry.spec.name)
+        self.steps.go_on(entry.spec.name)
 
     def given_back(self, message: m.ReplicaSent) -> None:
         """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
@@ -187,10 +185,10 @@ class Desk:
         for peer in hosts.values():
             self._ground.send(peer, changed)
         # Hosts are asked again and again to say that they are there, before what they run is placed anew.
-        deployment, config = self.deployments[app], self._ground.config
+        deployment, config = self.steps.deployments[app], self._ground.config
         since = Instant(self._ground.now - config.host_silence_max + HEIR_PATIENCE * config.retry)
         deployment.heard, deployment.unheard = dict.fromkeys(hosts, since), set(hosts)
-        self.deployments[app].instances_heard.clear()
+        self.steps.deployments[app].instances_heard.clear()
 
     def handed_over(self, message: m.HandedOver) -> None:
         """Take over apps of another steward, and say so."""
@@ -223,13 +221,13 @@ class Desk:
         """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
         self._ground.send(by, m.EndAsked(self._ground.own, entry.spec, entry.term))
         if entry.phase == AppPhase.ENDED:
-            self.deployments[entry.spec.name].stopped.clear()
-            self._change(entry, phase=AppPhase.ENDING)
+            self.steps.deployments[entry.spec.name].stopped.clear()
+            self.steps.change(entry, phase=AppPhase.ENDING)
             self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
 
     def _rise_above(self, entry: m.Entry, term: int) -> None:
         """Go on under a term that counts: hosts know one that we, or somebody who is lost, had and have forgotten."""
-        risen = self._change(entry, term=term_after(term, self._ground.rng))
+        risen = self.steps.change(entry, term=term_after(term, self._ground.rng))
         self._tell_changed(risen)
 
     def _is_behind(self, app: str, term: int) -> bool:
@@ -237,222 +235,10 @@ class Desk:
         return entry is not None and entry.term < term
 
     def _hand_on(self, app: str, term: int, steward: Peer) -> None:
-        self._forget(app)
+        self.steps.forget(app)
         self._register.hand_on(app, term, steward)
 
-    def _forget(self, app: str) -> None:
-        del self.deployments[app]
-        self._ground.timers.cancel(("deploy", app))
-
-    # --- step by step -------------------------------------------------------------------------------------------------
-
-    def _entry(self, app: str) -> m.Entry | None:
-        return self._register.entries.get(app)
-
-    def _change(self, entry: m.Entry, **changes: object) -> m.Entry:
-        changed: m.Entry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
-        if changed.phase != entry.phase:
-            self.deployments[entry.spec.name].begin_phase()
-        self._register.put(changed)
-        return changed
-
-    def go_on(self, app: str) -> None:
-        """Ask again for what has not been answered."""
-        if app in self.deployments:
-            self._go_on(app)
-
-    def _go_on(self, app: str) -> None:
-        entry, deployment = self._register.entries[app], self.deployments[app]
-        deployment.tries += 1
-        self._ground.come_back(("deploy", app), self._ground.config.retry)
-        match entry.phase:
-            case AppPhase.PLACING:
-                self._place(entry, deployment)
-            case AppPhase.STARTING:
-                self._start(entry, deployment)
-            case AppPhase.RUNNING:
-                self._watch(entry, deployment)
-            case AppPhase.ENDING:
-                self._stop(entry, deployment)
-            case AppPhase.ENDED:
-                self._bury(entry, deployment)
-
-    def _place(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, spec = self._ground, entry.spec
-        lacking = [number for number in range(len(spec.sources)) if number not in deployment.ways]
-        for number in lacking:
-            asked = m.PathAsked(ground.own, spec.name, spec.key, entry.term, number)
-            ground.send(spec.sources[number], asked)
-        if lacking and (deployment.tries <= ground.config.tries_max or not deployment.ways):
-            return  # a source that does not answer is passed over in the end, as long as there is another
-        unknown = [peer for peer in deployment.nodes_on_ways() if peer.id not in deployment.rooms]
-        if unknown and deployment.tries <= 2 * ground.config.tries_max:
-            number = ground.rng.getrandbits(62)
-            self._rooms_asked[number] = spec.name
-            for peer in unknown:
-                ground.send(peer, m.RoomAsked(ground.own, number))
-            return
-        self._find_spots(entry, deployment)
-
-    def _find_spots(self, entry: m.Entry, deployment: Deployment) -> None:
-        spots = deployment.place(entry, self._policy)
-        if spots is None:  # the ways were told while the ring was changing: ask for them again
-            deployment.ways.clear()
-            return
-        changed = self._change(entry, placed=(*entry.placed, *spots), phase=AppPhase.STARTING)
-        self._start(changed, deployment)
-
-    def path_told(self, message: m.PathTold) -> None:
-        """Take note of a source's way to the root; with the last one go on."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or message.source >= len(entry.spec.sources):
-            return
-        deployment.ways[message.source] = message.path
-        if entry.phase == AppPhase.PLACING and len(deployment.ways) == len(entry.spec.sources):
-            self._go_on(message.app)
-
-    def room_told(self, message: m.RoomTold) -> None:
-        """Take note of the room on a way; with the last one go on."""
-        app = self._rooms_asked.get(message.number)
-        entry, deployment = self._entry(app or ""), self.deployments.get(app or "")
-        if app is None or entry is None or deployment is None or entry.phase != AppPhase.PLACING:
-            return
-        deployment.rooms[message.sender.id] = message
-        if all(peer.id in deployment.rooms for peer in deployment.nodes_on_ways()):
-            self._rooms_asked.pop(message.number, None)
-            self._find_spots(entry, deployment)
-
-    def _start(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, spec = self._ground, entry.spec
-        waiting = deployment.to_start(entry)
-        if not waiting:
-            self._run(entry, deployment)
-            return
-        if not is_agreed(ground, entry, deployment):
-            return
-        if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
-            replaceable = [placed.host for placed in waiting if not is_kept(entry, placed)]
-            if replaceable:
-                self._place_anew(entry, deployment, replaceable)
-                return
-        for placed in waiting:
-            chain = spec.chains[placed.instance]
-            self._ask_to_start(entry, placed.instance, placed.host, chain, placed.anchor)
-
-    def _ask_to_start(self, entry: m.Entry, instance: int, host: Peer, chain: m.ChainSpec, anchor: Peer) -> None:
-        spec, own = entry.spec, self._ground.own
-        asked = m.StartAsked(own, spec.name, entry.term, instance, chain, anchor, spec.flow, spec.key)
-        self._ground.send(host, asked)
-
-    def start_told(self, message: m.StartTold) -> None:
-        """Take note that an instance runs, or that a host has no room for it."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or entry.term != message.term:
-            return
-        if message.instance < 0:
-            deployment.sources_read.add(-1 - message.instance)
-            return
-        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
-        if host is None or host.id != message.sender.id:
-            return  # it was placed elsewhere meanwhile; the host hears so when it next tells of it
-        if not message.started:
-            self._place_anew(entry, deployment, [host])
-            return
-        deployment.started.add(message.instance)
-        deployment.heard[host.id] = deployment.instances_heard[message.instance] = self._ground.now
-        if entry.phase == AppPhase.STARTING and not deployment.to_start(entry):
-            self._run(entry, deployment)
-
-    def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
-        """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
-        gone = {host.id for host in hosts}
-        is_full_everywhere = gone <= deployment.refused
-        deployment.refused |= gone
-        if len(deployment.refused) > 64:
-            deployment.refused = gone
-        kept = tuple(
-            placed for placed in entry.placed if placed.host.id not in gone or placed.instance in deployment.started
-        )
-        deployment.ways.clear()
-        deployment.rooms.clear()
-        self._change(entry, placed=kept, phase=AppPhase.PLACING)
-        if is_full_everywhere:  # nobody has room who did not refuse before: that takes its time
-            self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
-        else:
-            self._go_on(entry.spec.name)
-
-    def _run(self, entry: m.Entry, deployment: Deployment) -> None:
-        if deployment.missing(entry):
-            self._change(entry, phase=AppPhase.PLACING)
-            return
-        changed = self._change(entry, phase=AppPhase.RUNNING, has_run=True)
-        deployment.refused.clear()
-        self._watch(changed, deployment)
-
-    def _watch(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, app = self._ground, entry.spec.name
-        if not deployment.owner_knows:
-            ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
-        quiet = Instant(ground.now - ground.config.host_silence_max)
-        lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
-        if lost:
-            deployment.started -= {placed.instance for placed in lost}
-            self._place_anew(entry, deployment, [placed.host for placed in lost])
-            return
-        heard = deployment.instances_heard
-        wanted = (one.instance for one in entry.placed if deployment.is_wanted(entry, one.instance))
-        gone = {one for one in wanted if heard.setdefault(one, ground.now) < quiet}
-        if gone:  # the host is there, but was restarted, and knows nothing of them
-            deployment.started -= gone
-            self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
-            return
-        for number, peer in enumerate(entry.spec.sources):
-            if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
-                ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
-                deployment.sources_read.discard(number)
-            elif entry.spec.flow and number not in deployment.sources_read and may_read(ground, entry, deployment):
-                self._ask_to_start(entry, -1 - number, peer, SOURCE, peer)
-        unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
-        for host in sorted(unheard):
-            ground.send(host, m.StewardChanged(ground.own, app, entry.term))
-        ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
-
-    def home_wanted(self, message: HomeWanted) -> None:
-        """Tell where an instance is that rows look for; if it is nowhere yet, place it."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None:
-            self._point_on(message.app, message.sender)
-            return
-        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
-        if host is None:
-            return  # it is being placed
-        if message.instance in deployment.started:
-            self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
-        elif message.instance not in deployment.wanted and entry.phase == AppPhase.RUNNING:
-            deployment.wanted.add(message.instance)
-            self._start(self._change(entry, phase=AppPhase.STARTING), deployment)
-
-    def placement_heard(self, message: m.PlacementHeard) -> None:
-        """Go on with what the owner has agreed to, or with how the app was placed before."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or entry.phase in ENDS:
-            return
-        deployment.agreed, deployment.proposed_since = message.placed, None
-        if message.placed and message.placed != entry.placed:
-            known = set(entry.placed)
-            deployment.started &= {one.instance for one in message.placed if one in known}
-            entry = self._change(entry, placed=message.placed, phase=AppPhase.STARTING)
-        if message.has_run and not entry.has_run:
-            entry = self._change(entry, has_run=True)
-        if entry.phase == AppPhase.STARTING:
-            deployment.begin_phase()  # nobody has been asked to start anything before
-            self._start(entry, deployment)
-
-    def owner_heard(self, message: m.AppRunningHeard) -> None:
-        """Tell the owner no more that its app runs."""
-        deployment = self.deployments.get(message.app)
-        if deployment is not None:
-            deployment.owner_knows = True
+    # --- hosts --------------------------------------------------------------------------------------------------------
 
     def host_beat(self, message: m.HostBeat) -> None:
         """Take note of what runs on a host, and tell it what is ours and what should not run there."""
@@ -460,7 +246,7 @@ class Desk:
         unknown: list[tuple[str, int]] = []
         strange: list[tuple[str, int]] = []
         for app, instance, term in message.hosted:
-            entry = self._entry(app)
+            entry = self._register.entries.get(app)
             if entry is None:
                 self._point_on(app, message.sender)
                 strange.append((app, instance))
@@ -468,7 +254,7 @@ class Desk:
             if term > entry.term:  # whoever had it under that term does not answer its hosts, and they turn to us
                 self._rise_above(entry, term)
                 entry = self._register.entries[app]
-            deployment = self.deployments[app]
+            deployment = self.steps.deployments[app]
             deployment.heard[message.sender.id] = self._ground.now
             deployment.unheard.discard(message.sender.id)
             if instance < 0:
@@ -502,13 +288,13 @@ class Desk:
     def end_asked(self, message: m.EndAsked) -> None:
         """End an app: stop all of it, then remember for a while that it has ended."""
         app = message.spec.name
-        entry = self._entry(app)
+        entry = self._register.entries.get(app)
         if entry is None and (moved := self._register.whose(app, message.term)):
             self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
         elif entry is None:  # we may have forgotten it, and others not
             self.open()
             self._take(self._new_entry(message.spec, message.term, AppPhase.ENDING, message.sender))
-            self._go_on(app)
+            self.steps.go_on(app)
         elif entry.phase == AppPhase.ENDED:
             self._ground.send(message.sender, m.EndTold(self._ground.own, app))
         else:
@@ -516,46 +302,11 @@ class Desk:
 
     def end_known(self, message: m.EndKnown) -> None:
         """End an app that was ended through another steward."""
-        entry = self._entry(message.app)
+        entry = self._register.entries.get(message.app)
         if entry is not None:
             self._end(entry)
 
     def _end(self, entry: m.Entry) -> None:
         if entry.phase not in ENDS:
-            self._change(entry, phase=AppPhase.ENDING)
-            self._go_on(entry.spec.name)
-
-    def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
-        ground, spec = self._ground, entry.spec
-        places = [(placed.host, placed.instance) for placed in entry.placed]
-        places += [(peer, -1 - number) for number, peer in enumerate(spec.sources)]
-        waiting = [(peer, one) for peer, one in places if (peer.id, one) not in deployment.stopped]
-        if not waiting or deployment.tries > ground.config.tries_max:
-            # Who did not answer hears that it is not wanted, whenever it is back and tells us of it.
-            deployment.ended_at = ground.now
-            self._change(entry, phase=AppPhase.ENDED, placed=())
-            ground.send(entry.owner, m.EndTold(ground.own, spec.name))
-            ground.come_back(("deploy", spec.name), ground.config.ended_kept)
-            return
-        for peer, instance in waiting:
-            ground.send(peer, m.StopAsked(ground.own, spec.name, entry.term, instance, spec.key))
-
-    def stop_told(self, message: m.StopTold) -> None:
-        """Take note that something is stopped; with the last of it the app has ended."""
-        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or entry.phase != AppPhase.ENDING:
-            return
-        deployment.stopped.add((message.sender.id, message.instance))
-        if len(deployment.stopped) >= len(entry.placed) + len(entry.spec.sources):
-            self._stop(entry, deployment)
-
-    def _bury(self, entry: m.Entry, deployment: Deployment) -> None:
-        """Forget an app that has ended long ago."""
-        ground = self._ground
-        if deployment.ended_at is None:
-            deployment.ended_at = ground.now
-        if ground.now - deployment.ended_at >= ground.config.ended_kept:
-            self._forget(entry.spec.name)
-            self._register.drop(entry.spec.name)
-        else:
-            ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
+            self.steps.change(entry, phase=AppPhase.ENDING)
+            self.steps.go_on(entry.spec.name)

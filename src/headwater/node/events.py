@@ -250,6 +250,7 @@ class NodeConfig:
     overlay: OverlayConfig = field(default_factory=OverlayConfig)
     trees: TreeConfig = field(default_factory=TreeConfig)
     capacity: int = 8  # operators that run here at most
+    busy: int = 3  # operators beyond which a host says no to a steward that thinks it has less to do than it has
     steward_apps_max: int = 50  # then another steward is wanted (AgileDART, section VII-C)
     steward_apps_few: int = 10  # then it hands them over, if another of the zone has room
     search_fanout: int = 3  # zone peers that are asked at each hop of the search

@@ -14,6 +14,7 @@ from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
 AROUND_MAX = 12  # leaves of whose room we tell
+LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
 
@@ -52,7 +53,7 @@ class Hosting:
         self.sourced: dict[tuple[str, int], Sourced] = {}
         self.trees_wanted: dict[NodeId, bool] = {}  # changes that the trees have not been told yet
         self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
-        self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves
+        self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves, the latest last
 
     @property
     def load(self) -> int:
@@ -114,10 +115,16 @@ class Hosting:
         ground.send(message.sender, told)
 
     def load_told(self, message: m.LoadTold) -> None:
-        """Take note of how much room a leaf has."""
+        """Take note of how much room a leaf has, or one that will be, and tell it ours if it is new to us.
+
+        Nodes tell it when they become leaves of each other; one that was not in the ring yet did not hear it.
+        """
         sender = message.sender
-        if sender.id in self._ground.ring.known.leaves:
-            self._loads[sender.id] = (sender, message.load, message.capacity)
+        if self._loads.pop(sender.id, None) is None:
+            self.leaf_gained(sender)
+        self._loads[sender.id] = (sender, message.load, message.capacity)
+        if len(self._loads) > LOADS_MAX:
+            del self._loads[next(iter(self._loads))]
 
     def leaf_gained(self, peer: Peer) -> None:
         """Tell a new leaf how much room we have."""
@@ -154,7 +161,7 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         self._all_in_care_of(message.sender, message.app, message.term)
-        started = known is not None or self.load + message.chain.operators <= ground.config.capacity
+        started = known is not None or self._has_room_for(message)
         if known is not None:
             self._in_care_of(message.sender, message.app, message.instance, message.term)
         elif started:
@@ -180,6 +187,17 @@ class Hosting:
             known.is_read = True
             ground.emit(_start(message))
         ground.send(message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=True))
+
+    def _has_room_for(self, message: m.StartAsked) -> bool:
+        """Whether an instance fits; beyond what is easy, only if its steward knew how much runs here.
+
+        Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
+        while others have nothing to do.
+        """
+        load = self.load + message.chain.operators
+        of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
+        is_surprised = message.load is not None and of_others > message.load
+        return load <= (self._ground.config.busy if is_surprised else self._ground.config.capacity)
 
     def stop_asked(self, message: m.StopAsked) -> None:
         """Stop an instance, or be a source no more, at the word of whoever has the highest term."""

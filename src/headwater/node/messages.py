@@ -263,10 +263,11 @@ class StartAsked(Message, frozen=True, tag="ia"):
     anchor: Peer
     flow: bytes = b""
     key: NodeId = NodeId(b"")  # of the app's tree
+    load: int | None = None  # operators of others that I think run there; None: I have not asked
 
 
 class StartTold(Message, frozen=True, tag="it"):
-    """It runs; or, refused, there is no room."""
+    """It runs; or, refused, there is no room, or more runs here than you think, and others may have less to do."""
 
     app: str
     term: int

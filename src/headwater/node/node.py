@@ -221,7 +221,7 @@ class Node:
             case "rows":
                 self.carrying.due(what)
             case "deploy":
-                self.desk.go_on(what)
+                self.desk.steps.go_on(what)
             case _ if (name, what) == BEAT:
                 self.hosting.beat()
                 self.register.give_back_to_silent()
@@ -292,9 +292,9 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.RegisterAsked: lambda node, message: node.desk.register_asked(message),
     m.RegisterTold: lambda node, message: node.seeking.registered(message),
     m.AppRunning: lambda node, message: node.seeking.runs(message),
-    m.AppRunningHeard: lambda node, message: node.desk.owner_heard(message),
+    m.AppRunningHeard: lambda node, message: node.desk.steps.owner_heard(message),
     m.PlacementTold: lambda node, message: node.seeking.placement_told(message),
-    m.PlacementHeard: lambda node, message: node.desk.placement_heard(message),
+    m.PlacementHeard: lambda node, message: node.desk.steps.placement_heard(message),
     m.EndAsked: lambda node, message: node.desk.end_asked(message),
     m.EndTold: lambda node, message: node.seeking.has_ended(message),
     m.EndKnown: lambda node, message: node.desk.end_known(message),
@@ -306,21 +306,21 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.HandedOver: lambda node, message: node.desk.handed_over(message),
     m.HandedOverTaken: lambda node, message: node.desk.hand_over_taken(message),
     m.PathAsked: lambda node, message: node.hosting.path_asked(message),
-    m.PathTold: lambda node, message: node.desk.path_told(message),
+    m.PathTold: lambda node, message: node.desk.steps.path_told(message),
     m.RoomAsked: lambda node, message: node.hosting.room_asked(message),
-    m.RoomTold: lambda node, message: node.desk.room_told(message),
+    m.RoomTold: lambda node, message: node.desk.steps.room_told(message),
     m.LoadTold: lambda node, message: node.hosting.load_told(message),
     m.StartAsked: lambda node, message: node.hosting.start_asked(message),
-    m.StartTold: lambda node, message: node.desk.start_told(message),
+    m.StartTold: lambda node, message: node.desk.steps.start_told(message),
     m.StopAsked: lambda node, message: node.hosting.stop_asked(message),
-    m.StopTold: lambda node, message: node.desk.stop_told(message),
+    m.StopTold: lambda node, message: node.desk.steps.stop_told(message),
     m.HostBeat: lambda node, message: node.desk.host_beat(message),
     m.HostTold: lambda node, message: node.hosting.told(message),
     row_messages.RowsSent: lambda node, message: node.carrying.rows_sent(message),
     row_messages.RowsKept: lambda node, message: node.carrying.rows_kept(message),
     row_messages.InstancesHere: lambda node, message: node.carrying.instances_here(message),
     row_messages.HomeTold: lambda node, message: node.carrying.home_told(message),
-    row_messages.HomeWanted: lambda node, message: node.desk.home_wanted(message),
+    row_messages.HomeWanted: lambda node, message: node.desk.steps.home_wanted(message),
     m.StewardChanged: Node._steward_changed,
     m.StewardMoved: Node._steward_moved,
 }

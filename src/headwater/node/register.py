@@ -144,7 +144,7 @@ class Register:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
 
     def _judge_strange(self, keeper: Peer, kept: list[tuple[str, int, int]]) -> None:
-        """Tell a keeper whose the apps are that it keeps for us and we do not have, or ask for what we have forgotten."""
+        """Tell a keeper whose those apps are that we do not have, or ask for what we have forgotten."""
         forgotten = []
         for app, term, _ in kept:
             if moved := self.whose(app, term):

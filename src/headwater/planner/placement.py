@@ -64,7 +64,7 @@ class AlongTheWay:
     """The paper's placement, with the load spread over the leaf sets."""
 
     easy: int = 1  # operators up to which a node counts as idle: below it the nearest wins, above it the least loaded
-    crowded: int = 3  # operators beyond which a first chain goes to a neighbour of its data, if one runs fewer
+    crowded: int = 2  # operators beyond which a first chain goes to a neighbour of its data, if one runs fewer
 
     def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[Step]]) -> dict[int, Spot]:
         """Return a spot for every instance, stage by stage."""

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, Protocol
 
 from headwater.model.errors import ConfigError
-from headwater.model.time import SECOND
+from headwater.model.time import SECOND, Duration
 from headwater.sim.troubled import TroubledWorld
 
 Range = tuple[float, float]
@@ -104,7 +104,7 @@ class FlakyLinks:
     def strike(self, world: TroubledWorld, rng: Random) -> None:
         """Let the links be bad."""
         loss = rng.uniform(*self.loss)
-        world.note(f"links lose {loss:.0%} of the messages")
+        world.note(f"links lose {loss:.0%} of the messages", "flaky links")
         world.network.worsen(loss=loss, duplication=rng.uniform(0, 0.1), reordering=rng.uniform(0, 0.3))
         world.later(rng.uniform(*self.lasts_s), world.network.worsen, loss=0.0, duplication=0.0, reordering=0.0)
 
@@ -122,9 +122,27 @@ class SlowHosts:
         """Let some hosts be slow."""
         for address in _some(world, rng, self.at_once_max):
             slowness = rng.uniform(*self.slowness)
-            world.note(f"{address} is {slowness:.0f} times slower")
+            world.note(f"{address} is {slowness:.0f} times slower", "slow hosts")
             world.network.slow(address, slowness)
             world.later(rng.uniform(*self.lasts_s), world.network.slow, address, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowDisks:
+    """Some disks take long for every write, for a while; what is said of apps waits for it, of the ring not."""
+
+    every_s: float = 15.0
+    at_once_max: int = 3
+    sync_s: Range = (0.05, 1.5)
+    lasts_s: Range = (3.0, 25.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some disks be slow."""
+        for address in _some(world, rng, self.at_once_max):
+            sync_s = rng.uniform(*self.sync_s)
+            world.note(f"the disk of {address} takes {sync_s:.2f} s for a write", "slow disks")
+            world.disks.slow(address, Duration(int(sync_s * SECOND)))
+            world.later(rng.uniform(*self.lasts_s), world.disks.slow, address, Duration(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,27 +157,9 @@ class CutLinks:
         """Cut some links."""
         for _ in range(rng.randint(1, self.at_once_max)):
             one, other = rng.sample(sorted(world.nodes), 2)
-            world.note(f"nothing gets from {one} to {other}")
+            world.note(f"nothing gets from {one} to {other}", "cut links")
             world.network.cut(one, other)
             world.later(rng.uniform(*self.lasts_s), world.network.mend, one, other)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowDisks:
-    """Commits of some nodes take up to seconds, for a while; where rows flow."""
-
-    every_s: float = 15.0
-    at_once_max: int = 3
-    slow_s: Range = (0.05, 2.0)
-    lasts_s: Range = (3.0, 25.0)
-
-    def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Let some disks be slow."""
-        for address in _some(world, rng, self.at_once_max):
-            slow_s = rng.uniform(*self.slow_s)
-            world.note(f"commits of {address} take up to {slow_s:.2f} s")
-            world.slow_disk(address, int(slow_s * SECOND))
-            world.later(rng.uniform(*self.lasts_s), world.slow_disk, address, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ class Partitions:
         sides = rng.randint(2, self.sides_max)
         side_of = {address: rng.randrange(sides) for address in sorted(world.nodes)}
         parts = [" ".join(one for one in side_of if side_of[one] == side) for side in range(sides)]
-        world.note(f"parted: {' | '.join(parts)}")
+        world.note(f"parted: {' | '.join(parts)}", "partitions")
         world.network.part(side_of)
         world.later(rng.uniform(*self.lasts_s), world.network.part, {})
 

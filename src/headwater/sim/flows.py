@@ -89,13 +89,12 @@ class FlowWorld(TroubledWorld):
         self.graphs: dict[str, Graph] = {}
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
-        self._disks: dict[str, Disk] = {}
         self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
 
     def _made(self, peer: Peer, rng: Random) -> PlantedNode:
         address = peer.address
         store = self._stores.setdefault(address, MemoryStore())
-        disk = self._disks.setdefault(address, Disk(Random(f"{self.seed}/{address}/disk")))
+        disk = Disk(Random(f"{self.seed}/{address}/disk/{self._starts}"), lambda: self.disks.sync_us(address))
         return PlantedNode(
             peer, self.config, rng, Plant(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote)
         )
@@ -139,10 +138,6 @@ class FlowWorld(TroubledWorld):
         """Let a node be restarted in good order."""
         self.lose(address, back_s=BACK_S)
 
-    def slow_disk(self, address: str, slow_us: int) -> None:
-        """Let commits of a node take up to so much longer."""
-        self._disks[address].slow_us = slow_us
-
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""
         node = self.nodes.get(address)
@@ -152,8 +147,6 @@ class FlowWorld(TroubledWorld):
     def heal(self) -> None:
         """End all faults."""
         super().heal()
-        for disk in self._disks.values():
-            disk.slow_us = 0
         for _, plant in self.plants():
             plant.offline_until = self.timeline.now
 
@@ -228,7 +221,7 @@ def undisturbed(graph: Graph) -> Outputs:
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
     plant = Plant(
         MemoryStore(),
-        Disk(Random(0)),
+        Disk(Random(0), lambda: 0),
         lambda flow: graph,
         lambda app, sink, rows: outputs[sink].update(map(as_text, rows)),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from random import Random
+from typing import Final, get_args
 
 import msgspec
 
@@ -24,11 +25,14 @@ from headwater.node.events import (
     NoteStewardFound,
     SendMessage,
 )
-from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Entry
+from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
 from headwater.node.node import Node
+from headwater.sim.disks import Disks
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among, ring_faults
 from headwater.sim.world import World
+
+_ABOUT_APPS: Final = frozenset(get_args(ControlMessage))
 
 
 class NodeWorld(World[Node]):
@@ -54,6 +58,7 @@ class NodeWorld(World[Node]):
         self.end_wanted: set[str] = set()
         self.steward_hops: list[int] = []
         self.active_at: dict[str, Instant] = {}
+        self.disks = Disks()
         self._on_wire = on_wire
 
     @property
@@ -105,7 +110,7 @@ class NodeWorld(World[Node]):
     def _do(self, address: str, effect: NodeEffect) -> None:
         match effect:
             case SendMessage(to, message):
-                self.transmit(address, to, self._as_sent(message))
+                self._send(address, to, self._as_sent(message))
             case NoteActive():
                 self.active_at[address] = self.timeline.now
             case NoteAppRuns(app):
@@ -114,6 +119,18 @@ class NodeWorld(World[Node]):
                 self.ended.add(app)
             case NoteStewardFound(_, _, hops):
                 self.steward_hops.append(hops)
+
+    def _send(self, address: str, to: str, message: AnyNodeMessage) -> None:
+        """Send what is said of the ring at once, and what is said of apps when it is safe on the disk."""
+        written = self.disks.written_at(address, self.timeline.now) if type(message) in _ABOUT_APPS else None
+        if written is None or written <= self.timeline.now:
+            self.transmit(address, to, message)
+        else:
+            self.timeline.at(written, self._send_written, self.machines[address], to, message)
+
+    def _send_written(self, machine: Node, to: str, message: AnyNodeMessage) -> None:
+        if self.machines.get(machine.own.address) is machine:
+            self.transmit(machine.own.address, to, message)
 
     def _as_sent(self, message: AnyNodeMessage) -> AnyNodeMessage:
         if not self._on_wire:

@@ -82,12 +82,13 @@ class Disk:
     """How long a commit takes."""
 
     rng: Random
+    slow_us: Callable[[], int]  # up to so much more, while something is wrong with it
     commit_us: int = 300
-    slow_us: int = 0  # while something is wrong with it: up to so much more
 
     def takes_us(self) -> int:
         """Draw how long the next commit takes."""
-        return self.commit_us + (self.rng.randrange(self.slow_us) if self.slow_us else 0)
+        slow_us = self.slow_us()
+        return self.commit_us + (self.rng.randrange(slow_us) if slow_us else 0)
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True):

@@ -20,7 +20,7 @@ from headwater.sim.troubled import NODES_MAX, Broken, TroubledWorld
 from headwater.sim.witness import Witness
 
 NODES_MIN: Final = 3
-SKEW: Final = 5  # of the number of nodes: half of all rings have four or less, one in ten more than forty
+SKEW: Final = 16  # of the number of nodes: four fifths of all rings have three or four, one in eleven more than 16
 GROWING_S: Final = 120  # until a ring that nothing disturbs is whole
 HEALING_S: Final = 300  # until one is whole again that was disturbed
 TROUBLE_S: Final = (20.0, 60.0)  # how long faults strike
@@ -49,6 +49,7 @@ class Outcome:
     apps: int
     events: int
     virtual_s: float
+    happened: dict[str, int]  # how often what went wrong, and how many apps came and went
     healed_in_s: float | None  # None: it failed before, or never was whole again
     digest: str
     failure: Failure | None
@@ -118,6 +119,7 @@ class Story:
             apps=len(world.specs),
             events=world.timeline.happened,
             virtual_s=round(world.timeline.now / SECOND, 3),
+            happened=dict(sorted(world.happened.items())),
             healed_in_s=self._healed_in_s,
             digest=self._witness.digest(),
             failure=failure,

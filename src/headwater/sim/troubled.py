@@ -3,11 +3,11 @@
 An app that was submitted is owed to its user, with these exceptions and no others:
 
 - its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
-- its owner was lost, and so was everybody else who knew of the app: the steward and all keepers of its register, as
-  many as there should be, within `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew.
-  Where links fail, a register may have no more than one keeper who can be reached, so two such losses are enough; or
-  one if the app was taken as lately, or if nobody who lives was in touch with the lost one for all that time. But
-  nothing is excused if a node that still lives knew of the app as lately, and forgot it;
+- its owner was lost, and so was everybody else who knew of the app, the steward and the keepers of its register, within
+  `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew: as many as there should be
+  keepers, or two where links fail, since a side of a partition may be that small. Fewer are enough if the app was taken
+  as lately, or if nobody who lives was in the ring and in touch with the last of them for all that time. But nothing
+  is excused if a node that still lives knew of the app as lately, and forgot it;
 - all its sources are gone for good: its entry is kept, but there is no way along which to place it;
 - its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
   So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
@@ -16,6 +16,7 @@ An app that was submitted is owed to its user, with these exceptions and no othe
 While its owner lives, an app is owed whoever else is lost.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from random import Random
@@ -54,6 +55,7 @@ class TroubledWorld(NodeWorld):
         super().__init__(seed, zones=zones, config=NodeConfig(), check_each=True)
         self.witness: Witness = witness
         self.is_healed = False
+        self.happened: Counter[str] = Counter()
         self.delivered: dict[bytes, list[str]] = {}
         self._links_fail = links_fail
         self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
@@ -70,9 +72,11 @@ class TroubledWorld(NodeWorld):
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def note(self, what: str) -> None:
-        """Let the witness know of something that happens to the world."""
+    def note(self, what: str, counted: str | None = None) -> None:
+        """Let the witness know of something that happens to the world, and count it under a name."""
         self.witness.noted(self.timeline.now, what)
+        if counted is not None:
+            self.happened[counted] += 1
 
     def later(self, after_s: float, action: Any, *details: Any, **more: Any) -> None:
         """Plan the end of a fault; healing may come before it, and then it changes nothing."""
@@ -94,12 +98,12 @@ class TroubledWorld(NodeWorld):
     def join(self) -> None:
         """Let a new node join."""
         address = self.add(self.contacts())
-        self.note(f"{address} joins")
+        self.note(f"{address} joins", "joins")
 
     def lose(self, address: str, *, back_s: float | None) -> None:
         """Let a node crash, and come back after some seconds or never."""
         peer = self.nodes[address].own
-        self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}")
+        self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}", "crashes")
         self._account_for(address)
         self.crash(address)
         if back_s is not None:
@@ -108,14 +112,14 @@ class TroubledWorld(NodeWorld):
 
     def depart(self, address: str) -> None:
         """Let a node leave in good order."""
-        self.note(f"{address} leaves")
+        self.note(f"{address} leaves", "leaves")
         self._account_for(address)
         self.leave(address)
 
     def _come_back(self, address: str) -> None:
         peer = self._to_return.pop(address, None)
         if peer is not None:
-            self.note(f"{address} is back")
+            self.note(f"{address} is back", "returns")
             self.start(peer, NodeStarted(self.contacts()))
 
     def heal(self) -> None:
@@ -123,14 +127,12 @@ class TroubledWorld(NodeWorld):
         self.note("healed")
         self.is_healed = True
         self.network.heal()
+        self.disks.heal()
         for address in sorted(self._to_return):
             self._come_back(address)
         for address, node in sorted(self.nodes.items()):
             if not node.is_active:
                 self.tell(address, NodeStarted([one for one in self.contacts() if one != address]))
-
-    def slow_disk(self, address: str, slow_us: int) -> None:
-        """Let commits of a node take longer; nodes without an engine make none."""
 
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Let nothing come from a node's devices for a while; nodes without an engine have none."""
@@ -155,15 +157,15 @@ class TroubledWorld(NodeWorld):
             app = f"app{len(self.specs)}"
             spec = self.random_app(app, operators=operators, sources=rng.randint(1, min(2, operators)))
             address = rng.choice(active)
-            self.note(f"{app} is submitted to {address}")
+            self.note(f"{app} is submitted to {address}", "apps submitted")
             self.submit(spec, address)
 
     def end_some_app(self, rng: Random) -> None:
         """Let a user end one of the apps, through the node it was submitted to."""
-        apps = [app for app in self.specs if app not in self.end_wanted and app not in self._orphans]
+        apps = [app for app in self.specs if app not in self.end_wanted | self._orphans | self._undecided]
         if apps:
             app = rng.choice(apps)
-            self.note(f"the end of {app} is wanted")
+            self.note(f"the end of {app} is wanted", "apps ended")
             self.end(app)
 
     def _do(self, address: str, effect: NodeEffect) -> None:
@@ -204,8 +206,7 @@ class TroubledWorld(NodeWorld):
         losses.append(now)
         if not any(app in _known_to(node) for node in self.nodes.values() if node is not besides):
             of_late = sum(now - loss <= SECONDS_TO_COPY * SECOND for loss in losses)
-            keepers = min(2 * self.config.replicas_side, len(self.nodes) - 1)
-            if of_late >= self._losses_excusing(app, keepers, besides):
+            if of_late >= self._losses_excusing(app, besides):
                 self._excused.add(app)
 
     def _see_who_knows(self) -> None:
@@ -224,12 +225,15 @@ class TroubledWorld(NodeWorld):
         living = set(self.nodes.values()) - {besides}
         return [node for node, at in knew.get(app, {}).items() if node in living and at >= since]
 
-    def _losses_excusing(self, app: str, keepers: int, lost: Node) -> int:
+    def _losses_excusing(self, app: str, lost: Node) -> int:
         """Return how many losses of those who knew of an app, of late, explain that nobody does."""
-        if not self._links_fail or self._of_late(self._knew, app, besides=lost):
-            return max(2, keepers)
+        keepers = 2 * self.config.replicas_side
+        if self._of_late(self._knew, app, besides=lost):
+            return keepers + 1
         since = self.timeline.now - SECONDS_TO_COPY * SECOND
-        return 1 if self._taken.get(app, Instant(0)) >= since or not self._in_touch(lost.own.address) else 2
+        if self._taken.get(app, Instant(0)) >= since or not self._in_touch(lost.own.address):
+            return 1
+        return 2 if self._links_fail else keepers
 
     def _in_touch(self, address: str) -> list[str]:
         """Return the nodes in the ring that a node has heard freely for as long as it takes to copy a register."""

@@ -1,0 +1,282 @@
+"""An app's way through its steward's hands, step by step: placed, started, watched while it runs, stopped, forgotten.
+
+Every step is asked for again until it is answered, and asking twice does no harm. It is driven by the entries of the
+register, which the steward's leaves keep too: whoever inherits them goes on where this one stood.
+"""
+
+from typing import Final
+
+import msgspec
+
+from headwater.model.peers import Peer
+from headwater.model.time import Instant
+from headwater.node import messages as m
+from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
+from headwater.node.deployment import ENDS, AppPhase, Deployment
+from headwater.node.part import Ground
+from headwater.node.register import Register
+from headwater.node.row_messages import HomeTold, HomeWanted
+from headwater.planner.placement import PlacementPolicy
+
+RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
+SOURCE: Final = m.ChainSpec("source", 0, 0, ())
+
+
+class Steps:
+    """The part of a steward that brings apps from one phase to the next."""
+
+    def __init__(self, ground: Ground, register: Register, policy: PlacementPolicy) -> None:
+        """Deploy nothing."""
+        self._ground, self._register, self._policy = ground, register, policy
+        self.deployments: dict[str, Deployment] = {}
+        self._rooms_asked: dict[int, str] = {}
+
+    def forget(self, app: str) -> None:
+        """Do no more for an app."""
+        del self.deployments[app]
+        self._ground.timers.cancel(("deploy", app))
+
+    def _entry(self, app: str) -> m.Entry | None:
+        return self._register.entries.get(app)
+
+    def change(self, entry: m.Entry, **changes: object) -> m.Entry:
+        """Keep a new version of an app's entry."""
+        changed: m.Entry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
+        if changed.phase != entry.phase:
+            self.deployments[entry.spec.name].begin_phase()
+        self._register.put(changed)
+        return changed
+
+    def go_on(self, app: str) -> None:
+        """Ask for what comes next, or again for what has not been answered."""
+        entry, deployment = self._register.entries.get(app), self.deployments.get(app)
+        if entry is None or deployment is None:
+            return
+        deployment.tries += 1
+        self._ground.come_back(("deploy", app), self._ground.config.retry)
+        match entry.phase:
+            case AppPhase.PLACING:
+                self._place(entry, deployment)
+            case AppPhase.STARTING:
+                self._start(entry, deployment)
+            case AppPhase.RUNNING:
+                self._watch(entry, deployment)
+            case AppPhase.ENDING:
+                self._stop(entry, deployment)
+            case AppPhase.ENDED:
+                self._bury(entry, deployment)
+
+    def _place(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, spec = self._ground, entry.spec
+        lacking = [number for number in range(len(spec.sources)) if number not in deployment.ways]
+        for number in lacking:
+            asked = m.PathAsked(ground.own, spec.name, spec.key, entry.term, number)
+            ground.send(spec.sources[number], asked)
+        if lacking and (deployment.tries <= ground.config.tries_max or not deployment.ways):
+            return  # a source that does not answer is passed over in the end, as long as there is another
+        unknown = [peer for peer in deployment.nodes_on_ways() if peer.id not in deployment.rooms]
+        if unknown and deployment.tries <= 2 * ground.config.tries_max:
+            number = ground.rng.getrandbits(62)
+            self._rooms_asked[number] = spec.name
+            for peer in unknown:
+                ground.send(peer, m.RoomAsked(ground.own, number))
+            return
+        self._find_spots(entry, deployment)
+
+    def _find_spots(self, entry: m.Entry, deployment: Deployment) -> None:
+        spots = deployment.place(entry, self._policy)
+        if spots is None:  # the ways were told while the ring was changing: ask for them again
+            deployment.ways.clear()
+            return
+        changed = self.change(entry, placed=(*entry.placed, *spots), phase=AppPhase.STARTING)
+        self._start(changed, deployment)
+
+    def path_told(self, message: m.PathTold) -> None:
+        """Take note of a source's way to the root; with the last one go on."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or message.source >= len(entry.spec.sources):
+            return
+        deployment.ways[message.source] = message.path
+        if entry.phase == AppPhase.PLACING and len(deployment.ways) == len(entry.spec.sources):
+            self.go_on(message.app)
+
+    def room_told(self, message: m.RoomTold) -> None:
+        """Take note of the room on a way; with the last one go on."""
+        app = self._rooms_asked.get(message.number)
+        entry, deployment = self._entry(app or ""), self.deployments.get(app or "")
+        if app is None or entry is None or deployment is None or entry.phase != AppPhase.PLACING:
+            return
+        deployment.rooms[message.sender.id] = message
+        if all(peer.id in deployment.rooms for peer in deployment.nodes_on_ways()):
+            self._rooms_asked.pop(message.number, None)
+            self._find_spots(entry, deployment)
+
+    def _start(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, spec = self._ground, entry.spec
+        waiting = deployment.to_start(entry)
+        if not waiting:
+            self._run(entry, deployment)
+            return
+        if not is_agreed(ground, entry, deployment):
+            return
+        if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
+            replaceable = [placed.host for placed in waiting if not is_kept(entry, placed)]
+            if replaceable:
+                self._place_anew(entry, deployment, replaceable)
+                return
+        for placed in waiting:
+            load = deployment.load_told(placed.host) if deployment.tries <= 1 else None
+            self._ask_to_start(entry, placed, spec.chains[placed.instance], load)
+
+    def _ask_to_start(self, entry: m.Entry, placed: m.Placed, chain: m.ChainSpec, load: int | None = None) -> None:
+        spec, own = entry.spec, self._ground.own
+        asked = m.StartAsked(
+            own, spec.name, entry.term, placed.instance, chain, placed.anchor, spec.flow, spec.key, load
+        )
+        self._ground.send(placed.host, asked)
+
+    def start_told(self, message: m.StartTold) -> None:
+        """Take note that an instance runs, or that a host has no room for it."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.term != message.term:
+            return
+        if message.instance < 0:
+            deployment.sources_read.add(-1 - message.instance)
+            return
+        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
+        if host is None or host.id != message.sender.id:
+            return  # it was placed elsewhere meanwhile; the host hears so when it next tells of it
+        if not message.started:
+            self._place_anew(entry, deployment, [host])
+            return
+        deployment.started.add(message.instance)
+        deployment.heard[host.id] = deployment.instances_heard[message.instance] = self._ground.now
+        if entry.phase == AppPhase.STARTING and not deployment.to_start(entry):
+            self._run(entry, deployment)
+
+    def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
+        """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
+        gone = {host.id for host in hosts}
+        is_full_everywhere = gone <= deployment.refused
+        deployment.refused |= gone
+        if len(deployment.refused) > 64:
+            deployment.refused = gone
+        kept = tuple(
+            placed for placed in entry.placed if placed.host.id not in gone or placed.instance in deployment.started
+        )
+        deployment.ways.clear()
+        deployment.rooms.clear()
+        self.change(entry, placed=kept, phase=AppPhase.PLACING)
+        if is_full_everywhere:  # nobody has room who did not refuse before: that takes its time
+            self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
+        else:
+            self.go_on(entry.spec.name)
+
+    def _run(self, entry: m.Entry, deployment: Deployment) -> None:
+        if deployment.missing(entry):
+            self.change(entry, phase=AppPhase.PLACING)
+            return
+        changed = self.change(entry, phase=AppPhase.RUNNING, has_run=True)
+        deployment.refused.clear()
+        self._watch(changed, deployment)
+
+    def _watch(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, app = self._ground, entry.spec.name
+        if not deployment.owner_knows:
+            ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
+        quiet = Instant(ground.now - ground.config.host_silence_max)
+        lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
+        if lost:
+            deployment.started -= {placed.instance for placed in lost}
+            self._place_anew(entry, deployment, [placed.host for placed in lost])
+            return
+        heard = deployment.instances_heard
+        wanted = (one.instance for one in entry.placed if deployment.is_wanted(entry, one.instance))
+        gone = {one for one in wanted if heard.setdefault(one, ground.now) < quiet}
+        if gone:  # the host is there, but was restarted, and knows nothing of them
+            deployment.started -= gone
+            self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
+            return
+        for number, peer in enumerate(entry.spec.sources):
+            if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
+                ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
+                deployment.sources_read.discard(number)
+            elif entry.spec.flow and number not in deployment.sources_read and may_read(ground, entry, deployment):
+                self._ask_to_start(entry, m.Placed(-1 - number, peer, peer), SOURCE)
+        unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
+        for host in sorted(unheard):
+            ground.send(host, m.StewardChanged(ground.own, app, entry.term))
+        ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
+
+    def home_wanted(self, message: HomeWanted) -> None:
+        """Tell where an instance is that rows look for; if it waits for a row to need it, start it."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None:
+            return
+        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
+        if host is None:
+            return  # it is being placed
+        if message.instance in deployment.started:
+            self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
+        elif message.instance not in deployment.wanted and entry.phase == AppPhase.RUNNING:
+            deployment.wanted.add(message.instance)
+            self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
+
+    def placement_heard(self, message: m.PlacementHeard) -> None:
+        """Go on with what the owner has agreed to, or with how the app was placed before."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.phase in ENDS:
+            return
+        deployment.agreed, deployment.proposed_since = message.placed, None
+        if message.placed and message.placed != entry.placed:
+            known = set(entry.placed)
+            deployment.started &= {one.instance for one in message.placed if one in known}
+            entry = self.change(entry, placed=message.placed, phase=AppPhase.STARTING)
+        if message.has_run and not entry.has_run:
+            entry = self.change(entry, has_run=True)
+        if entry.phase == AppPhase.STARTING:
+            deployment.begin_phase()  # nobody has been asked to start anything before
+            self._start(entry, deployment)
+
+    def owner_heard(self, message: m.AppRunningHeard) -> None:
+        """Tell the owner no more that its app runs."""
+        deployment = self.deployments.get(message.app)
+        if deployment is not None:
+            deployment.owner_knows = True
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
+        ground, spec = self._ground, entry.spec
+        places = [(placed.host, placed.instance) for placed in entry.placed]
+        places += [(peer, -1 - number) for number, peer in enumerate(spec.sources)]
+        waiting = [(peer, one) for peer, one in places if (peer.id, one) not in deployment.stopped]
+        if not waiting or deployment.tries > ground.config.tries_max:
+            # Who did not answer hears that it is not wanted, whenever it is back and tells us of it.
+            deployment.ended_at = ground.now
+            self.change(entry, phase=AppPhase.ENDED, placed=())
+            ground.send(entry.owner, m.EndTold(ground.own, spec.name))
+            ground.come_back(("deploy", spec.name), ground.config.ended_kept)
+            return
+        for peer, instance in waiting:
+            ground.send(peer, m.StopAsked(ground.own, spec.name, entry.term, instance, spec.key))
+
+    def stop_told(self, message: m.StopTold) -> None:
+        """Take note that something is stopped; with the last of it the app has ended."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.phase != AppPhase.ENDING:
+            return
+        deployment.stopped.add((message.sender.id, message.instance))
+        if len(deployment.stopped) >= len(entry.placed) + len(entry.spec.sources):
+            self._stop(entry, deployment)
+
+    def _bury(self, entry: m.Entry, deployment: Deployment) -> None:
+        """Forget an app that has ended long ago."""
+        ground = self._ground
+        if deployment.ended_at is None:
+            deployment.ended_at = ground.now
+        if ground.now - deployment.ended_at >= ground.config.ended_kept:
+            self.forget(entry.spec.name)
+            self._register.drop(entry.spec.name)
+        else:
+            ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
