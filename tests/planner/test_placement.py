@@ -42,6 +42,14 @@ def test_stages_climb_the_way() -> None:
     assert [spot.peer for spot in AlongTheWay().place(wishes, [way]).values()] == [peer(1), peer(2), peer(3)]
 
 
+def test_a_sink_is_at_the_root_however_much_runs_there_and_whatever_its_stage() -> None:
+    """A file is wanted on the machine that the user named, not on one near it that has more room."""
+    way = [step(1), step(2), step(3, load=8, around=helpers(11))]
+    wishes = [Wish(0, 1, 0, (0,)), Wish(1, 2, 2, (0,)), Wish(2, 0, 1, (0,)), Wish(3, 0, 3, (0,))]
+    spots = AlongTheWay().place(wishes, [way])
+    assert [spots[sink].peer for sink in (2, 3)] == [peer(3), peer(3)]
+
+
 def test_a_chain_that_two_sources_feed_runs_where_their_ways_have_met() -> None:
     ways = [[step(1), step(5), step(9)], [step(2), step(3), step(5), step(9)]]
     spot = AlongTheWay().place([Wish(0, 1, 1, (0, 1)), Wish(1, 1, 2, (0, 1))], ways)

@@ -52,7 +52,7 @@ def node(
     said = {
         "listen": listen,
         "advertise": advertise,
-        "join": tuple(join) if join else None,
+        "join": ",".join(join) if join else None,
         "zone": zone,
         "capacity": capacity,
         "data": data,

@@ -1,8 +1,9 @@
 """Where the instances of an app should run: along the ways from its sources to its root (AgileDART, section IV-B).
 
 The first chain runs at its data. What follows is spread over the rest of the way in order of its stages, so that rows
-only ever climb. A chain that several sources feed can run only where their ways have met. At its place on the way an
-instance goes to the node itself if that has room, else to the nearest of its leaf set that has.
+only ever climb. A chain that several sources feed can run only where their ways have met. A sink, which runs no
+operator, is at the root, where its user wants the rows, and nowhere else. At its place on the way an instance goes to
+the node itself if that has room, else to the nearest of its leaf set that has.
 
 A placement is a function of what it is given and of nothing else: another policy is another class with `place`.
 """
@@ -19,7 +20,7 @@ class Wish:
     """An instance that is to be placed."""
 
     instance: int
-    operators: int  # how many it runs, as one chain
+    operators: int  # how many it runs, as one chain; none: it is a sink
     stage: int  # how many chains are before it on the longest way from a source
     sources: tuple[int, ...]  # which of the app's sources its rows come from
 
@@ -72,8 +73,10 @@ class AlongTheWay:
         spots: dict[int, Spot] = {}
         for wish in sorted(wishes, key=lambda wish: (wish.stage, wish.instance)):
             way = _common_way([ways[source] for source in wish.sources])
-            step = way[_place_on(len(way), wish.stage, stages)]
-            room = self._choose(step, wish, taken, at_the_data=wish.stage == 0 and len(wish.sources) == 1)
+            is_sink = wish.operators == 0
+            step = way[-1 if is_sink else _place_on(len(way), wish.stage, stages)]
+            at_the_data = wish.stage == 0 and len(wish.sources) == 1
+            room = step.node if is_sink else self._choose(step, wish, taken, at_the_data=at_the_data)
             taken.add(room, wish.operators)
             spots[wish.instance] = Spot(room.peer, step.node.peer)
         return spots

@@ -123,7 +123,8 @@ def test_a_shipped_application_runs_by_its_name(few: FewNodes, tmp_path: Path) -
     ends = EndsText(rows=2_000, sink=str(tmp_path / "cluster.json"))
     with few.client(1) as cluster:
         submitted = cluster.submit("storm.word_count", ends=ends)
-        cluster.wait(submitted[0].app, PATIENCE_S)
+        status = cluster.wait(submitted[0].app, PATIENCE_S)
+    assert [part.node for part in status.parts if part.sinks] == [few.nodes[1].own.address]
     hw.run(_alone("storm.word_count", rows=2_000, sink=str(tmp_path / "alone.json")), spark=False)
     together, alone = (sorted(map(str, rows_of(tmp_path / name))) for name in ("cluster.json", "alone.json"))
     assert together == alone

@@ -227,7 +227,7 @@ class Desk:
             owned.spec.name,
             self._node.own,
             owned.submitter,
-            owned.spec.name in self._node.running,
+            owned.has_run,
             {name: peer.address for name, peer in zip(owned.source_names, owned.spec.sources, strict=True)},
             owned.placed,
         )

@@ -223,7 +223,7 @@ REQUESTS: Final = RequestTable(
         ListApps: Role.SEE,
         ListNodes: Role.SEE,
         GetStatus: Role.SEE,
-        GetLogs: Role.OPERATE,
+        GetLogs: Role.SEE,
     },
     answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, LogsTold),
 )

@@ -90,8 +90,7 @@ class NodeService:
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
-        self._is_stopping = False
-        self.running: set[str] = set()  # of the apps that were submitted here, since we were started
+        self._is_stopping = self._has_left = False
         self.rates = Rates()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -170,7 +169,9 @@ class NodeService:
         return Instant(self._began + time.monotonic_ns() // 1_000)
 
     def handle(self, event: NodeEvent) -> None:
-        """Tell the machines what has happened, and do what they want."""
+        """Tell the machines what has happened, and do what they want; once we have left, nothing happens any more."""
+        if self._has_left:
+            return
         try:
             for effect in self.machine.handle(event, self.now()):
                 self._do(effect)
@@ -210,11 +211,9 @@ class NodeService:
                 self.keeping.keep(owned)
             case NoteAppRuns(app):
                 log.info("%s runs", app)
-                self.running.add(app)
             case NoteAppEnded(app):
                 log.info("%s has ended", app)
                 self.keeping.drop(app)
-                self.running.discard(app)
                 self._ended.pop(app, asyncio.Event()).set()
             case NoteRefused(why):
                 log.warning("refused: %s", why)
@@ -291,6 +290,7 @@ class NodeService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.handle(LeaveWanted())
+        self._has_left = True
         if self._timer is not None:
             self._timer.cancel()
         await self.wire.close()
