@@ -74,6 +74,15 @@ class FewNodes:
         self.nodes[number] = NodeService(settings)
         self._do(self._started(self.nodes[number]))
 
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+
+        async def look() -> None:
+            while not holds():  # noqa: ASYNC110 - what is waited for are many different things
+                await asyncio.sleep(0.05)
+
+        self._do(look())
+
     def client(self, number: int) -> Cluster:
         """Ask a node, as a user of this machine."""
         return Cluster(self.nodes[number].own.address, insecure=True)

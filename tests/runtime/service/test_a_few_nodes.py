@@ -116,6 +116,23 @@ def test_a_node_that_is_restarted_in_mid_run_loses_and_doubles_nothing(
     assert status.is_balanced
 
 
+def test_a_node_that_was_away_when_an_app_ended_deletes_what_it_has_of_it(
+    few: FewNodes, tmp_path: Path, write: Write
+) -> None:
+    """Its rows have nowhere to go any more; it asks around, and nobody has the app."""
+    for _ in range(3):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", tmp_path / "out.json", 10**9, rate=500), at={"made": few.nodes[1].own.address})
+        while cluster.status("sums").rows_out == 0:
+            pass
+        few.stop(1)
+        cluster.stop("sums")
+    few.restart(1)
+    assert list(few.nodes[1].plant.parts) != []
+    few.wait_until(lambda: few.nodes[1].plant.parts == {})
+
+
 def test_a_shipped_application_runs_by_its_name(few: FewNodes, tmp_path: Path) -> None:
     """Only its name and options travel; what comes out is what one node by itself makes."""
     few.add()

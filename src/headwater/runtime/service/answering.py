@@ -55,6 +55,8 @@ from headwater.runtime.service.requests import (
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
 
+log = logging.getLogger(__name__)
+
 
 class Desk:
     """Where one node answers."""
@@ -197,6 +199,19 @@ class Desk:
         hosting = self._node.machine.hosting
         return any(name == app for name, _ in (*hosting.hosted, *hosting.sourced))
 
+    async def forget_orphans(self) -> None:
+        """Delete what is here of apps that ended while this node was away: nobody owns them, and they run nowhere."""
+        node = self._node
+        idle = [app for app in node.plant.parts if app not in node.keeping.owned and not self._runs(app)]
+        if not idle or not node.machine.is_active:
+            return
+        looked, silent = await self._look_around()
+        wanted = {app for look in looked for app in (*look.runs, *(owned.id for owned in look.owned))}
+        for app in idle:
+            if app not in wanted and not silent and not self._runs(app):
+                log.info("%s has ended, and what was left of it here is deleted", app)
+                await node.forget(app)
+
     async def _look(self, app: str) -> Looked:
         node = self._node
         return Looked(
@@ -205,6 +220,7 @@ class Desk:
             self._node_line(),
             [self._owned_line(owned) for owned in node.keeping.owned.values()],
             sorted({*node.plant.parts, *node.plant.troubles}),
+            sorted({name for name, _ in (*node.machine.hosting.hosted, *node.machine.hosting.sourced)}),
             await self._part_line(app) if app else None,
         )
 

@@ -15,7 +15,6 @@ from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
 
 NODES_MAX: Final = 32  # their workers have to find slots in one Spark session
-LOOK_S: Final = 0.02
 
 
 class LocalNodes:

@@ -245,6 +245,7 @@ class Looked(msgspec.Struct, frozen=True, tag="looked"):
     node: NodeLine
     owned: list[OwnedLine]
     parts: list[str]  # the ids of apps of which something is here
+    runs: list[str]  # and of which something runs here
     part: PartLine | None = None
 
 

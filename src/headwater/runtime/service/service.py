@@ -65,6 +65,7 @@ log = logging.getLogger(__name__)
 ALONE_S: Final = 10.0  # that a node without --join looks for those it knew before it begins a ring by itself
 UPKEEP_S: Final = 1.0
 PEERS_S: Final = 30.0  # between two notes of who is there
+ORPHANS_S: Final = 10.0  # between two looks whether an app of which nothing runs here has ended while we were away
 
 
 class NodeService:
@@ -270,9 +271,13 @@ class NodeService:
 
     async def _keep_house(self) -> None:
         peers_at = 0.0
+        orphans_at = time.monotonic() + ORPHANS_S
         while True:
             await asyncio.sleep(UPKEEP_S)
             self.rates.sample(self.plant)
+            if time.monotonic() >= orphans_at:
+                await self._carefully(self.desk.forget_orphans())
+                orphans_at = time.monotonic() + ORPHANS_S
             if time.monotonic() >= peers_at:
                 peers_at = time.monotonic() + PEERS_S
                 self._keep_peers()
