@@ -20,7 +20,7 @@ class WireLimits:
     """What others may do to a node, and what it does to them."""
 
     message_bytes: int = 16 * FLOW_BYTES_MAX  # entries of a register with their flows, or rows
-    request_bytes: int = 2 * FLOW_BYTES_MAX  # of a user; a flow with its files
+    request_bytes: int = 16 * FLOW_BYTES_MAX  # of a user; a flow that is too large is told so, not hung up on
     answer_bytes: int = 8 << 20
     arriving_bytes: int = 64 << 20  # of messages that have arrived in part, over all connections
     unread_bytes: int = 32 << 20  # of answers that wait for users to read them, over all connections
