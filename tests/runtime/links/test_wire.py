@@ -80,9 +80,12 @@ def test_a_link_comes_back_after_the_receiver_was_restarted(loop: str, credentia
                 await until(lambda: other.heard)
             async with station(theirs, listen=address) as other:
                 numbers = iter(range(1, 1_000_000))
-                while not other.heard:
+
+                def is_heard_again() -> bool:
                     one.ping(address, next(numbers))
-                    await asyncio.sleep(0.001)
+                    return bool(other.heard)
+
+                await until(is_heard_again)
                 first = other.pings()[0]
                 last = next(numbers)
                 one.ping(address, last)
