@@ -134,6 +134,7 @@ def test_a_bad_csv_line_is_named(tmp_path: Path, content: str, sentence: str) ->
     [
         ('{"a":1', r"x\.json:2: the line is not JSON: .*; correct it"),
         ("[1]", r"x\.json:2: the line is a JSON list, not an object"),
+        (" null", r"x\.json:2: the line is a JSON null, not an object"),
         ('{"a":"one"}', r"x\.json:2: the line has 'one' in column 'a', which is not int64"),
         ('{"a":1} {"a":2}', r"x\.json:2: the line is not JSON"),
     ],
@@ -146,6 +147,18 @@ def test_a_bad_json_line_is_named(tmp_path: Path, line: str, sentence: str, decl
     assert polled(reader).batch.num_rows == 1
     with pytest.raises(ConnectorError, match=sentence):
         reader.poll(1000, 0)
+
+
+@pytest.mark.parametrize(
+    "content", ["null\n", " \tnull", "null\n" * 100, 'null {"a":1}\n', '{"a":1}\n' * 50 + "null\n"]
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_json_null_is_no_row_and_no_end_of_the_process(tmp_path: Path, content: str, declared: bool) -> None:
+    """Arrow's reader dies of it, and a sensor may send it."""
+    path = file_with(tmp_path, content, "x.json")
+    answers = drained(read.json(path, schema=PAIR if declared else None, bad_lines="skip"))
+    assert [row["a"] for row in rows_in(answers)] == [1] * content.count("}\n{") + [1] * content.startswith("{")
+    assert sum(answer.unparsable for answer in answers) == content.count("null")
 
 
 def test_bad_lines_are_skipped_and_counted_if_so_wished(tmp_path: Path) -> None:
@@ -174,7 +187,7 @@ def test_objects_without_a_field_are_rows_without_a_column(tmp_path: Path) -> No
 @settings(max_examples=150, deadline=None)
 @given(
     pieces=st.lists(
-        st.sampled_from(['"', ",", "\n", "\r", "1", "x", "1,x\n", '{"a":1}\n', "{", "\x00", "é"]), max_size=25
+        st.sampled_from(['"', ",", "\n", "\r", "1", "x", "1,x\n", '{"a":1}\n', "null", "{", "\x00", "é"]), max_size=25
     ),
     junk=st.binary(max_size=4),
     chunk_bytes=st.sampled_from([2, 7, 4096]),

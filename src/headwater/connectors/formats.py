@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 import orjson
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 
 from headwater.connectors.columns import refuse_other_names
 from headwater.connectors.few_rows import few_rows
+from headwater.connectors.json_lines import read_json_lines
 from headwater.connectors.lines import Cut, cut_lines, cut_records
 from headwater.model.errors import SchemaMismatch
 
@@ -144,13 +144,7 @@ class JsonFormat:
             return few
         str(data, "utf-8")
         try:
-            return pa.json.read_json(
-                pa.py_buffer(data),
-                read_options=pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-                parse_options=pa.json.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="ignore" if declared else "infer"
-                ),
-            )
+            return read_json_lines(data, schema, infers=not declared)
         except pa.ArrowNotImplementedError as failure:
             raise SchemaMismatch(f"a JSON file cannot hold a column of a declared type: {failure}") from failure
 
@@ -164,7 +158,7 @@ class JsonFormat:
         except orjson.JSONDecodeError as failure:
             return f"is not JSON: {failure}"
         if not isinstance(row, dict):
-            return f"is a JSON {type(row).__name__}, not an object"
+            return f"is a JSON {'null' if row is None else type(row).__name__}, not an object"
         for field in schema or ():
             if not _fits(lambda kind: self.parse(line, pa.schema(list(kind.items())), True), field):
                 return f"has {_shown(row.get(field.name))} in column {field.name!r}, which is not {field.type}"

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 
 from headwater.connectors.columns import as_batch
 from headwater.connectors.files import no_access
+from headwater.connectors.json_lines import read_json_lines
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
 from headwater.model.time import duration_us
 
@@ -171,13 +171,7 @@ def _read_csv(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
 
 
 def _read_json(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-    return pa.json.read_json(
-        content,
-        read_options=pa.json.ReadOptions(use_threads=False),
-        parse_options=pa.json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
-        ),
-    )
+    return read_json_lines(content, schema, infers=schema is None)
 
 
 def _read_parquet(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
