@@ -257,9 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description="The peers benchmark.")
     parser.add_argument("--quick", action="store_true", help="the short form: within ten minutes on two cores")
+    parser.add_argument("--copies", type=int, nargs="+", metavar="N", help="only so many copies of one, side by side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes; figures go beside it")
     given = parser.parse_args(arguments)
-    result = run(given.quick, given.json)
+    plan = plan_for(given.quick)
+    if given.copies:
+        plan = replace(plan, contests=(), copies=tuple(given.copies))
+    result = run_plan(plan, given.json, print)
     print(json.dumps({"ratios": result["ratios"], "figures": result["figures"]}, indent=2))
 
 

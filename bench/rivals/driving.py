@@ -279,7 +279,7 @@ class Engine:
         return processes
 
     def _pids(self) -> set[int]:
-        return {pid for process in self._processes for root in process.roots for pid in family(root)}
+        return family(*(root for process in self._processes for root in process.roots))
 
 
 def _read(spool: Path, copies: int) -> list[list[Results]]:
