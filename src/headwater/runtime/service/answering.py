@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
 
+from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
 from headwater.node.events import AppSubmitted
 from headwater.node.messages import AppSpec
@@ -28,10 +29,14 @@ from headwater.runtime.service.requests import (
     AppLine,
     AppsTold,
     Done,
+    Drain,
+    DrainHere,
+    DrainTold,
     EndHere,
     Forget,
     GetLogs,
     GetStatus,
+    KeepAccount,
     ListApps,
     ListNodes,
     LogLine,
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
 
 log = logging.getLogger(__name__)
+
+ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
 
 
 class Desk:
@@ -85,6 +92,8 @@ class Desk:
                 return await self._stop(caller, app)
             case GetLogs():
                 return await self._logs(request)
+            case Drain(name):
+                return await self._drain(name)
         raise AssertionError(request)
 
     def _refused(self, what: str, remedy: str) -> RequestRefused:
@@ -101,7 +110,7 @@ class Desk:
             raise self._refused(
                 f"there is an app {text.name!r} already", "stop it first, or give the flow another name"
             )
-        peers = [look.peer for look in looked]
+        peers = [look.peer for look in looked if not look.node.is_draining]
         at = {source: self._named(place, peers, silent) for source, place in request.at.items()}
         owner = self._node.own if not request.zone else self._in_zone(request.zone, peers)
         answer: Submitted = await self._node.asking.ask(owner, SubmitHere(request.flow, caller.name, at))
@@ -162,6 +171,12 @@ class Desk:
         )
         return Stopped(app.name)
 
+    async def _drain(self, name: str) -> DrainTold:
+        looked, silent = await self._look_around()
+        peer = self._named(name, [look.peer for look in looked], silent)
+        told: DrainTold = await self._node.asking.ask(peer, DrainHere())
+        return told
+
     async def _logs(self, request: GetLogs) -> LogsTold:
         looked, silent = await self._look_around()
         peers = [look.peer for look in looked]
@@ -193,7 +208,18 @@ class Desk:
                 return Done()
             case LogsHere(lines):
                 return LogsTold(recent_lines(self._node.own.address, lines), [])
+            case DrainHere():
+                return self._node.draining.begin()
+            case KeepAccount(app, store, ledger):
+                return self._keep_account(app, store, ledger)
         assert_never(question)
+
+    def _keep_account(self, app: str, store: str, ledger: Ledger) -> Done:
+        owned = self._node.keeping.owned.get(app)
+        if owned is not None and (store in owned.accounts or len(owned.accounts) < ACCOUNTS_MAX):
+            owned.accounts[store] = ledger
+            self._node.keeping.keep(owned)
+        return Done()
 
     def _runs(self, app: str) -> bool:
         hosting = self._node.machine.hosting
@@ -235,6 +261,7 @@ class Desk:
             len(node.plant.parts),
             node.wire.status().refused,
             tuple(node.engine.notes),
+            node.keeping.is_draining,
         )
 
     def _owned_line(self, owned: Owned) -> OwnedLine:
@@ -246,6 +273,7 @@ class Desk:
             owned.has_run,
             {name: peer.address for name, peer in zip(owned.source_names, owned.spec.sources, strict=True)},
             owned.placed,
+            owned.accounts,
         )
 
     async def _part_line(self, app: str) -> PartLine | None:
@@ -258,6 +286,8 @@ class Desk:
     async def _take(self, wanted: SubmitHere) -> Submitted:
         """Answer for an app from now on: build it once to see that it can be, and have a steward found for it."""
         node = self._node
+        if node.keeping.is_draining:
+            raise self._refused("this node is to leave for good", "submit to another")
         text = read_flow(wanted.flow)
         identity = node.new_id(text.name)
         spec, names = await asyncio.to_thread(self._spec, wanted, identity)

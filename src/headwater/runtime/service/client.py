@@ -20,6 +20,8 @@ from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
 from headwater.runtime.service.requests import (
     REQUESTS,
     AppsTold,
+    Drain,
+    DrainTold,
     GetLogs,
     GetStatus,
     ListApps,
@@ -85,6 +87,11 @@ class Cluster:
     def stop(self, app: str) -> Stopped:
         """End an app, and delete what it has on all nodes."""
         answer: Stopped = self._client.ask(StopApp(app))
+        return answer
+
+    def drain(self, node: str) -> DrainTold:
+        """Let a node leave for good, and return what has yet to move; it is gone when `nodes` has it no more."""
+        answer: DrainTold = self._client.ask(Drain(node))
         return answer
 
     def logs(self, lines: int = 50, node: str = "") -> LogsTold:

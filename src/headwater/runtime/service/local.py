@@ -57,6 +57,12 @@ class LocalNodes:
         self.nodes.remove(node)
         await node.stop()
 
+    async def drain(self, node: NodeService) -> None:
+        """Let one leave for good: what runs there moves to the others."""
+        node.draining.begin()
+        await node.draining.done.wait()
+        await self.remove(node)
+
     async def stop(self) -> None:
         """Stop all."""
         await asyncio.gather(*(node.stop() for node in self.nodes))

@@ -89,6 +89,7 @@ def part_line(plant: Plant, part: Part, rates: Rates, node: str) -> PartLine:
         ledger=plant.engine.ledger(part.app),
         is_idle=_is_idle(plant, part),
         activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
+        store=plant.origin.hex(),
     )
 
 
@@ -153,7 +154,9 @@ def owned_app(name: str, looked: list[Looked], silent: list[str], asked: str) ->
 def status_told(app: OwnedLine, looked: list[Looked], silent: list[str]) -> StatusTold:
     """Put together what all nodes tell of an app."""
     parts = [look.part for look in looked if look.part is not None]
-    ledger = whole_ledger(part.ledger for part in parts)
+    stores = {part.store for part in parts}
+    left = [account for store, account in app.accounts.items() if store not in stores]
+    ledger = whole_ledger([*(part.ledger for part in parts), *left])
     here = {number: part.node for part in parts for number in _numbers(part)}
     missing = _missing(app, parts)
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]

@@ -19,8 +19,10 @@ import msgspec
 
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox
-from headwater.engine.events import InstanceGained, InstanceGivenUp, RowsGone, RowsPut
-from headwater.engine.plans import source_outlets
+from headwater.engine.events import InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
+from headwater.engine.moving import Lot, all_lots, begin_under
+from headwater.engine.opening import wake_us_of
+from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import QueueRecord, Store
 from headwater.model.errors import HeadwaterError
@@ -29,6 +31,8 @@ from headwater.model.peers import NodeId
 from headwater.node.events import (
     AppClosed,
     AppOpened,
+    AwaitInstance,
+    EmptyInstance,
     InstanceClosed,
     InstanceOpened,
     NodeEvent,
@@ -69,11 +73,22 @@ class Part:
     here: set[int] = field(default_factory=set)
     sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
     troubles: dict[int, str] = field(default_factory=dict)  # of what was to be started, by instance
+    emptying: set[int] = field(default_factory=set)  # instances that run until what waits is done
+    _plans: dict[int, ChainPlan] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
         """The flow."""
         return self.app.graph
+
+    def plan(self, number: int) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue."""
+        chain = next((chain for chain in self.graph.chains if number in chain.instances), None)
+        if chain is None:
+            return None
+        if number not in self._plans:
+            self._plans[number] = plan_chain(self.graph, self.app.id, chain)
+        return self._plans[number]
 
     def sink_name(self, number: int) -> str | None:
         """Return the name of the sink whose queue has this number."""
@@ -122,6 +137,25 @@ class Plant:
         queues = [find(InstanceId(app, number)) for number in part.here]
         held = sum(queue.bytes_held for queue in queues if queue is not None)
         return max(0, self.engine.config.pressure.memory_bytes // ROOM_SHARE - held)
+
+    def plan(self, instance: InstanceId) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue, or its app is not open."""
+        part = self._by_number.get(instance.app)
+        return None if part is None else part.plan(instance.number)
+
+    def holds(self, app: str) -> bool:
+        """Whether anything of an app is in the store, even if it could not be opened."""
+        return app in self.parts or app in self.troubles
+
+    def lots(self, part: Part) -> dict[int, Lot]:
+        """Return the lots of an app's instances that are here, whether they run or not."""
+        with self.store.read() as snapshot:
+            return all_lots(snapshot, part.app.id)
+
+    def forget_name(self) -> None:
+        """Let this store be another to all others, once nothing is in it any more."""
+        with self.store.write() as txn:
+            txn.delete(NAME_KEY)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -195,30 +229,42 @@ class Plant:
 
     async def start(self, wanted: StartInstance) -> None:
         """Run an instance here, or (negative) read a source."""
-        try:
-            part = self.parts.get(wanted.app)
-            if part is None:
-                part = await self._open(KeptFlow(wanted.app, wanted.key, wanted.flow))
-        except HeadwaterError as failure:
-            self._not_opened(wanted.app, failure)
+        part = await self.opened(wanted)
+        if part is None:
             return
         try:
             if wanted.instance < 0:
                 await self._read(part, -1 - wanted.instance)
             else:
+                with self.store.write() as txn:
+                    instance = InstanceId(part.app.id, wanted.instance)
+                    begin_under(txn, part.plan(wanted.instance), instance, wanted.lot, part.here)
                 await self._run(part, wanted.instance)
             part.troubles.pop(wanted.instance, None)
         except HeadwaterError as failure:
             log.error("%s: %s", wanted.app, failure)
             part.troubles[wanted.instance] = str(failure)
 
+    async def opened(self, wanted: StartInstance | AwaitInstance) -> Part | None:
+        """Return what is here of an app, which is opened if it is not; None if it cannot be."""
+        try:
+            part = self.parts.get(wanted.app)
+            return part if part is not None else await self._open(KeptFlow(wanted.app, wanted.key, wanted.flow))
+        except HeadwaterError as failure:
+            self._not_opened(wanted.app, failure)
+            return None
+
     async def _run(self, part: Part, number: int) -> None:
-        if number in part.here:
-            return
         instance, sink = InstanceId(part.app.id, number), part.sink_name(number)
         if sink is None:
-            self._runs_here(part, number)
-            self.engine.dispatcher.post([InstanceGained(instance)])
+            part.emptying.discard(number)
+            if number not in part.here:
+                self._runs_here(part, number)
+            with self.store.read() as snapshot:
+                wake_us = wake_us_of(snapshot, part.graph, instance, now_us())
+            self.engine.dispatcher.post([InstanceGained(instance), WakeWanted(instance, wake_us)])
+            return
+        if number in part.here:
             return
         spec = part.graph.sink(sink)
         task = await asyncio.to_thread(
@@ -244,6 +290,20 @@ class Plant:
         part.sources[number] = task
         part.app.sources.append(task)
         self.engine.sources.add(task)
+
+    async def empty(self, wanted: EmptyInstance) -> None:
+        """Run an instance until what waits for it now is done, and then no more."""
+        part, number = self.parts[wanted.app], wanted.instance
+        await self._run(part, number)
+        part.emptying.add(number)
+        instance = InstanceId(part.app.id, number)
+        self.engine.given_up[instance] = lambda: self._on_loop(lambda: self._emptied(part, number))
+        self.engine.dispatcher.post([InstanceGivenUp(instance, when_taken=True)])
+
+    def _emptied(self, part: Part, number: int) -> None:
+        if number in part.emptying:  # else it is to run on
+            part.emptying.discard(number)
+            self._closed(part, number)
 
     async def stop(self, wanted: StopInstance) -> None:
         """Run an instance here no more, or (negative) read a source no more."""
@@ -271,12 +331,16 @@ class Plant:
             part.app.sinks = [task for task in part.app.sinks if task.instance != instance]
             self._sinks_here.discard(instance)
         else:
+            part.emptying.discard(number)
             free = asyncio.Event()
             self.engine.given_up[instance] = lambda: self._on_loop(free.set)
             self.engine.dispatcher.post([InstanceGivenUp(instance)])
             await free.wait()
+        self._closed(part, number)
+
+    def _closed(self, part: Part, number: int) -> None:
         with self.store.write() as txn:
-            make_outbox(txn, instance, self.schemas)
+            make_outbox(txn, InstanceId(part.app.id, number), self.schemas)
         part.here.discard(number)
         self._tell(InstanceClosed(part.id, number))
 

@@ -51,6 +51,12 @@ class StopApp(msgspec.Struct, frozen=True, tag="stop"):
     app: Text
 
 
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Let a node leave for good: what runs there moves to others. Asked again: how far is it?"""
+
+    node: Text  # address, or the first digits of the id
+
+
 class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
     """What have nodes, or this one, written to their logs of late?"""
 
@@ -109,6 +115,7 @@ class PartLine(msgspec.Struct, frozen=True):
     ledger: Ledger
     is_idle: bool  # all sources here have ended, and nothing waits
     activity: int  # grows with all that happens to the queues here
+    store: str = ""  # the name of the store it is in
 
 
 class OwnedLine(msgspec.Struct, frozen=True):
@@ -121,6 +128,7 @@ class OwnedLine(msgspec.Struct, frozen=True):
     runs: bool
     sources: dict[str, str]  # where each is read: addresses
     placed: tuple[Placed, ...]
+    accounts: dict[str, Ledger] = {}  # of nodes that have left for good, by the name of their store
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,7 @@ class NodeLine:
     apps: int  # of which something is here
     refused: dict[str, int]  # connections and requests, by reason
     notes: tuple[str, ...] = ()
+    is_draining: bool = False  # it is to leave for good
 
 
 # --- answers to users -------------------------------------------------------------------------------------------------
@@ -200,6 +209,14 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     app: str
 
 
+class DrainTold(msgspec.Struct, frozen=True, tag="drain-told"):
+    """It is going to leave, once this has moved."""
+
+    node: str
+    left: list[str]  # instances, by app and number
+    waits_for: str = ""  # when nothing runs there any more
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """One line of a node's log."""
 
@@ -224,8 +241,9 @@ REQUESTS: Final = RequestTable(
         ListNodes: Role.SEE,
         GetStatus: Role.SEE,
         GetLogs: Role.SEE,
+        Drain: Role.OPERATE,
     },
-    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, LogsTold),
+    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, LogsTold, DrainTold),
 )
 
 # --- between nodes ----------------------------------------------------------------------------------------------------
@@ -275,12 +293,24 @@ class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
     lines: int
 
 
+class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
+    """Leave for good."""
+
+
+class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
+    """I leave for good, and this is what I have done for your app."""
+
+    app: str
+    store: str
+    ledger: Ledger
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """So it is."""
 
 
-QuestionKind = Look | SubmitHere | EndHere | Forget | LogsHere
-AnswerKind = Looked | Submitted | Done | LogsTold
+QuestionKind = Look | SubmitHere | EndHere | Forget | LogsHere | DrainHere | KeepAccount
+AnswerKind = Looked | Submitted | Done | LogsTold | DrainTold
 question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
 answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
 encoder: Final = msgspec.msgpack.Encoder()

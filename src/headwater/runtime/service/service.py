@@ -25,6 +25,9 @@ from headwater.node.asking import Answer, Question
 from headwater.node.events import (
     AppEndWanted,
     AppSubmitted,
+    AwaitInstance,
+    DrainWanted,
+    EmptyInstance,
     LeaveWanted,
     MessageReceived,
     NodeEffect,
@@ -34,6 +37,7 @@ from headwater.node.events import (
     NoteActive,
     NoteAppEnded,
     NoteAppRuns,
+    NoteDrained,
     NotePlaced,
     NoteRefused,
     NoteRowsGone,
@@ -52,6 +56,7 @@ from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
 from headwater.runtime.service.asking import Asking
+from headwater.runtime.service.draining import Draining
 from headwater.runtime.service.flow_text import forget_texts
 from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.looking import Rates
@@ -66,6 +71,9 @@ ALONE_S: Final = 10.0  # that a node without --join looks for those it knew befo
 UPKEEP_S: Final = 1.0
 PEERS_S: Final = 30.0  # between two notes of who is there
 ORPHANS_S: Final = 10.0  # between two looks whether an app of which nothing runs here has ended while we were away
+
+
+Wanted = StartInstance | AwaitInstance | EmptyInstance | StopInstance
 
 
 class NodeService:
@@ -87,7 +95,7 @@ class NodeService:
         self._rng = Random(SystemRandom().getrandbits(128))
         self._began = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
         self._timer: asyncio.TimerHandle | None = None
-        self._wanted: asyncio.Queue[StartInstance | StopInstance | Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._wanted: asyncio.Queue[Wanted | Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
@@ -115,6 +123,8 @@ class NodeService:
             self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
             if owned.is_ending:
                 self.end(owned.spec.name)
+        if self.keeping.is_draining:
+            self.handle(DrainWanted())
 
     def _start_engine(self) -> None:
         engine = Engine(
@@ -133,6 +143,7 @@ class NodeService:
         self.plant = Plant(self.engine, settings.flows, self.handle)
         self.keeping = Keeping(self.engine.store, settings.data)
         self.desk = Desk(self)
+        self.draining = Draining(self)
         self.wire = Wire(
             settings.wire(frozenset({RowsSent})),
             settings.credentials(),
@@ -204,7 +215,7 @@ class NodeService:
                 self.wire.send(to, message)
             case NoteRowsPut() | NoteRowsGone():
                 self.plant.note(effect)
-            case StartInstance() | StopInstance():
+            case StartInstance() | AwaitInstance() | EmptyInstance() | StopInstance():
                 self._wanted.put_nowait(effect)
             case NotePlaced(app, placed, has_run):
                 owned = self.keeping.owned[app]
@@ -220,6 +231,8 @@ class NodeService:
                 log.warning("refused: %s", why)
             case NoteStewardFound(app, steward, _):
                 log.info("%s is in the care of %s", app, steward)
+            case NoteDrained():
+                self.draining.nothing_runs()
             case NoteActive():
                 self._is_active.set()
                 log.info("in the ring as %s, zone %s", self.own, self.own.zone)
@@ -230,12 +243,16 @@ class NodeService:
             match await self._wanted.get():
                 case StartInstance() as start:
                     await self._carefully(self.plant.start(start))
+                case AwaitInstance() as awaited:
+                    await self._carefully(self.plant.opened(awaited))
+                case EmptyInstance() as emptied:
+                    await self._carefully(self.plant.empty(emptied))
                 case StopInstance() as stop:
                     await self._carefully(self.plant.stop(stop))
                 case act:
                     await self._carefully(act())
 
-    async def _carefully(self, doing: Awaitable[None]) -> None:
+    async def _carefully(self, doing: Awaitable[object]) -> None:
         try:
             await doing
         except Exception:  # our mistake: it must be heard, and must not keep others from running
@@ -285,18 +302,23 @@ class NodeService:
     def _keep_peers(self) -> None:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
 
+    def leave(self) -> None:
+        """Be no part of the ring any more; answers are still given."""
+        if not self._has_left:
+            self._keep_peers()
+            self.handle(LeaveWanted())
+            self._has_left = True
+            if self._timer is not None:
+                self._timer.cancel()
+
     async def stop(self) -> None:
         """Leave in good order: tell the others, stop the engine, keep everything for the next start."""
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._keep_peers()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.handle(LeaveWanted())
-        self._has_left = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self.leave()
         await self.wire.close()
         await asyncio.to_thread(self.engine.stop)
