@@ -239,10 +239,13 @@ class Steps:
             self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
-        """Tell the owner no more that its app runs."""
-        deployment = self.deployments.get(message.app)
-        if deployment is not None:
-            deployment.owner_knows = True
+        """Tell the owner no more that its app runs; now that it knows, rows may come in."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or deployment.owner_knows:
+            return
+        deployment.owner_knows = True
+        if entry.phase == AppPhase.RUNNING:
+            self._watch(entry, deployment)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
