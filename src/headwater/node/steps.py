@@ -218,9 +218,12 @@ class Steps:
             return  # it is being placed
         if message.instance in deployment.started:
             self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
-        elif message.instance not in deployment.wanted and entry.phase == AppPhase.RUNNING:
+        elif message.instance not in deployment.wanted and entry.phase not in ENDS:
             deployment.wanted.add(message.instance)
-            self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
+            if entry.phase == AppPhase.RUNNING:
+                entry = self.change(entry, phase=AppPhase.STARTING)
+            if entry.phase == AppPhase.STARTING:  # also while others are started that were asked for a moment ago
+                self._start(entry, deployment)
 
     def placement_heard(self, message: m.PlacementHeard) -> None:
         """Go on with what the owner has agreed to, or with how the app was placed before."""
