@@ -103,6 +103,13 @@ class StewardTold(Message, frozen=True, tag="st"):
     hops: int
 
 
+class StewardUnknown(Message, frozen=True, tag="su"):
+    """I know of none with room, and have asked these others of the zone, if I was to."""
+
+    number: int
+    asked: tuple[NodeId, ...]
+
+
 class StewardHere(Message, frozen=True, tag="sh"):
     """I am a steward of my zone and have so many apps; negative: I am none any more."""
 
@@ -350,6 +357,7 @@ class StewardMoved(Message, frozen=True, tag="sm"):
 ControlMessage = (
     StewardAsked
     | StewardTold
+    | StewardUnknown
     | StewardHere
     | Appointed
     | RegisterAsked

@@ -321,6 +321,7 @@ _HEARD: Final[dict[type[Any], Any]] = {
     **dict.fromkeys(get_args(tree_messages.AnyTreeMessage), Node._tree_heard),
     m.StewardAsked: Node._steward_asked,
     m.StewardTold: lambda node, message: node.seeking.found(message),
+    m.StewardUnknown: lambda node, message: node.seeking.unknown(message),
     m.StewardHere: lambda node, message: node.seeking.here(message),
     m.Appointed: lambda node, message: node.desk.appointed(message),
     m.RegisterAsked: lambda node, message: node.desk.register_asked(message),

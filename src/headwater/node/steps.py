@@ -282,11 +282,12 @@ class Steps:
         if host is not None:
             if message.instance in deployment.started:
                 self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
-        elif message.instance < len(entry.spec.chains) and entry.phase == AppPhase.RUNNING:
+        elif message.instance < len(entry.spec.chains) and message.instance not in deployment.wanted:
             deployment.wanted.add(message.instance)
-            deployment.rooms.clear()
-            self.change(entry, phase=AppPhase.PLACING)
-            self.go_on(message.app)
+            if entry.phase in (AppPhase.STARTING, AppPhase.RUNNING):  # else it is placed with the others
+                deployment.rooms.clear()
+                self.change(entry, phase=AppPhase.PLACING)
+                self.go_on(message.app)
 
     def placement_heard(self, message: m.PlacementHeard) -> None:
         """Go on with what the owner has agreed to, or with how the app was placed before."""
@@ -305,10 +306,13 @@ class Steps:
             self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
-        """Tell the owner no more that its app runs."""
-        deployment = self.deployments.get(message.app)
-        if deployment is not None:
-            deployment.owner_knows = True
+        """Tell the owner no more that its app runs; now that it knows, rows may come in."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or deployment.owner_knows:
+            return
+        deployment.owner_knows = True
+        if entry.phase == AppPhase.RUNNING:
+            self._watch(entry, deployment)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 

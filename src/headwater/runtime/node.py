@@ -43,7 +43,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.operators.sql import Transform
 from headwater.runtime.address import NodeAddress, this_machine
 from headwater.runtime.cluster import reach_master
-from headwater.runtime.code import pack_plan
+from headwater.runtime.code import pack_plans
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool, SparkPool, ThreadPool
@@ -283,7 +283,17 @@ class Node:
 
     def register(self, graph: Graph, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
         """Find or make the app's place in the store, and put its code there."""
-        place = app_record_key(kept_as or graph.name)
+        app = self._place_of(graph, app_record_key(kept_as or graph.name))
+        packed = pack_plans([plan_chain(graph, app, chain) for chain in graph.chains])  # turns go on meanwhile
+        codes = tuple(next(self._code_numbers) for _ in packed)
+        with self.store.write() as txn:
+            for key in [key for key, _ in txn.scan(code_prefix(app))]:
+                txn.delete(key)
+            for number, code in zip(codes, packed, strict=True):
+                txn.put(code_key(app, number), code)
+        return app, codes
+
+    def _place_of(self, graph: Graph, place: bytes) -> AppId:
         with self.store.write() as txn:
             stored = txn.get(place)
             if stored is None:
@@ -293,18 +303,12 @@ class Node:
                 txn.put(place, msgspec.msgpack.encode(record))
             else:
                 record = msgspec.msgpack.decode(stored, type=AppRecord)
-            if record.fingerprint != graph.fingerprint:
-                raise FlowError(
-                    f"the store holds flow {graph.name!r} with another structure, whose rows and state do not fit; "
-                    "give the flow another name, or use another --store"
-                )
-            app = AppId(record.number)
-            for key in [key for key, _ in txn.scan(code_prefix(app))]:
-                txn.delete(key)
-            codes = tuple(next(self._code_numbers) for _ in graph.chains)
-            for number, chain in zip(codes, graph.chains, strict=True):
-                txn.put(code_key(app, number), pack_plan(plan_chain(graph, app, chain)))
-        return app, codes
+        if record.fingerprint != graph.fingerprint:
+            raise FlowError(
+                f"the store holds flow {graph.name!r} with another structure, whose rows and state do not fit; "
+                "give the flow another name, or use another --store"
+            )
+        return AppId(record.number)
 
     def _open_connectors(self, app: AppId, graph: Graph) -> tuple[list[SourceTask], list[SinkTask]]:
         numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}

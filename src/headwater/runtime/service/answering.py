@@ -106,9 +106,9 @@ class Desk:
         """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
         text = read_flow(request.flow)
         looked, silent = await self._look_around()
-        if any(owned.name == text.name for look in looked for owned in look.owned):
+        if any(owned.name == text.app for look in looked for owned in look.owned):
             raise self._refused(
-                f"there is an app {text.name!r} already", "stop it first, or give the flow another name"
+                f"there is an app {text.app!r} already", "stop it first, or give this one another name (--name)"
             )
         peers = [look.peer for look in looked if not look.node.is_draining]
         at = {source: self._named(place, peers, silent) for source, place in request.at.items()}
@@ -289,11 +289,11 @@ class Desk:
         if node.keeping.is_draining:
             raise self._refused("this node is to leave for good", "submit to another")
         text = read_flow(wanted.flow)
-        identity = node.new_id(text.name)
+        identity = node.new_id(text.app)
         spec, names = await asyncio.to_thread(self._spec, wanted, identity)
-        node.keeping.keep(Owned(spec, text.name, wanted.submitter, names))
+        node.keeping.keep(Owned(spec, text.app, wanted.submitter, names))
         node.handle(AppSubmitted(spec))
-        return Submitted(text.name, identity, node.own.address)
+        return Submitted(text.app, identity, node.own.address)
 
     def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
         own = self._node.own

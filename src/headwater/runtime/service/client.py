@@ -60,9 +60,10 @@ class Cluster:
         at: Mapping[str, str] | None = None,
         ends: EndsText | None = None,
         settings: Sequence[str] = (),
+        name: str = "",
     ) -> list[Submitted]:
         """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says."""
-        return [self.submit_text(text, zone=zone, at=at) for text in flow_texts(str(flow), ends, settings)]
+        return [self.submit_text(text, zone=zone, at=at) for text in flow_texts(str(flow), ends, settings, name)]
 
     def submit_text(self, text: FlowText, *, zone: str = "", at: Mapping[str, str] | None = None) -> Submitted:
         """Have one flow run."""
