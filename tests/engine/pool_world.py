@@ -16,6 +16,7 @@ from headwater.engine.events import (
     Effect,
     Event,
     HireSpare,
+    LetGo,
     Recount,
     ReportStoreFull,
     ReportTrouble,
@@ -101,7 +102,7 @@ class PoolWorld:
                 self.spares_hired += 1
             case ReportTrouble(app, _):
                 self.halted.add(app)
-            case ReportStoreFull() | RowsPassed():
+            case ReportStoreFull() | RowsPassed() | LetGo():
                 pass
 
     def check(self) -> None:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from headwater.engine.events import HireSpare, ReportStoreFull, ReportTrouble, RowsPassed, TurnEnded
+from headwater.engine.events import (
+    HireSpare,
+    InstanceGained,
+    InstanceGivenUp,
+    LetGo,
+    ReportStoreFull,
+    ReportTrouble,
+    RowsPassed,
+    TurnEnded,
+)
 from headwater.engine.policies import PATIENCE_US, Consumption, PolicyName
 from headwater.engine.scheduler import PACK_MAX, RETRY_US, SPARE_KEPT_US, STALLED_US, SchedulerConfig
 from headwater.model.ids import AppId, InstanceId, WorkerId
@@ -360,3 +369,33 @@ def test_a_worker_that_nobody_knows_changes_nothing_by_leaving() -> None:
     world.running[WorkerId(78)] = ()
     world.dismiss(WorkerId(78))
     assert world.scheduler.status()["workers"] == 1
+
+
+def test_an_instance_that_moves_elsewhere_is_let_go_when_what_waited_is_taken() -> None:
+    """What comes later is not run: it goes where the instance goes."""
+    world, (first, _) = world_with(Stored(), consumption=Consumption.parse("50"))
+    world.put(first, 70)
+    assert LetGo(first) not in world.handle(InstanceGivenUp(first, when_taken=True))
+    world.put(first, 100)
+    (worker,) = world.running
+    assert LetGo(first) not in world.end(worker, world.commit(worker))
+    assert LetGo(first) in world.end(worker, world.commit(worker))
+    assert given(world) == [[0], [0]], "a hundred rows taken are enough for the seventy that waited"
+
+
+def test_an_instance_that_is_to_stay_after_all_goes_on() -> None:
+    """Gained again before all was taken, it is not let go."""
+    world, (first, _) = world_with(Stored(), consumption=Consumption.parse("50"))
+    world.put(first, 120)
+    world.handle(InstanceGivenUp(first, when_taken=True))
+    world.handle(InstanceGained(first))
+    (worker,) = world.running
+    effects = [effect for _ in range(3) for effect in world.end(worker, world.commit(worker))]
+    assert LetGo(first) not in effects
+    assert given(world) == [[0]] * 3
+
+
+def test_an_instance_without_rows_is_let_go_at_once() -> None:
+    """There is nothing to wait for."""
+    world, (first, _) = world_with(Stored())
+    assert world.handle(InstanceGivenUp(first, when_taken=True)) == [LetGo(first)]

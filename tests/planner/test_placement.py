@@ -91,3 +91,13 @@ def test_rows_only_ever_climb(ways: list[list[Step]], data: st.DataObject) -> No
 def test_the_same_question_has_the_same_answer(ways: list[list[Step]]) -> None:
     wishes = [Wish(number, 1, number % 3, (0,)) for number in range(5)]
     assert AlongTheWay().place(wishes, ways) == AlongTheWay().place(list(reversed(wishes)), ways)
+
+
+def test_a_node_without_capacity_gets_nothing_while_anybody_on_the_way_takes_something() -> None:
+    """Whoever is to leave for good has none; the nearest place on the way that has somebody is used."""
+    leaving = step(2, capacity=0)
+    wish = Wish(0, 1, 1, (0,))
+    assert AlongTheWay().place([wish], [[step(1, capacity=0), leaving]])[0].peer in (peer(1), peer(2))
+    assert AlongTheWay().place([wish], [[step(1), leaving]])[0].peer == peer(1)
+    helped = step(2, capacity=0, around=helpers(12))
+    assert AlongTheWay().place([wish], [[step(1), helped]])[0].peer == peer(12)

@@ -48,7 +48,10 @@ def node(
     log_file: LogFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one node of a cluster until it is told to stop (Ctrl-C, SIGTERM); started again, it goes on."""
+    """Run one node of a cluster until it is told to stop (Ctrl-C, SIGTERM), or to leave for good (headwater drain).
+
+    One that was stopped goes on where it stood when it is started again.
+    """
     said = {
         "listen": listen,
         "advertise": advertise,
@@ -76,8 +79,11 @@ def node(
             await _either(service.joined(), stop.wait())
             if service.machine.is_active:
                 say("in the ring", nodes=len(service.machine.ring.known.leaves) + 1)
-            await stop.wait()
-            say("stopping")
+            await _either(service.draining.done.wait(), stop.wait())
+            if service.draining.done.is_set():
+                say("drained: all that ran here runs elsewhere, and nothing is left; this machine can be switched off")
+            else:
+                say("stopping")
         finally:
             await service.stop()
 

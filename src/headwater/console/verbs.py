@@ -1,4 +1,4 @@
-"""`headwater submit`, `status`, `nodes`, `stop`, `logs`: what a user asks of a cluster, through any of its nodes."""
+"""`headwater submit`, `status`, `nodes`, `stop`, `drain`, `logs`: what a user asks of a cluster, through any node."""
 
 import datetime as dt
 import time
@@ -12,10 +12,10 @@ from rich.table import Table
 
 from headwater.console.run import SetOption
 from headwater.console.screen import screen
-from headwater.model.errors import ConfigError
+from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.requests import AppsTold, StatusTold
+from headwater.runtime.service.requests import AppsTold, DrainTold, NodeLine, StatusTold
 
 ToOption = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", envvar="HEADWATER_TO", help="A node of the cluster.")
@@ -168,7 +168,8 @@ def nodes(
     for one in told.nodes:
         refused = ", ".join(f"{count} {reason}" for reason, count in one.refused.items())
         note = "; ".join([*one.notes, *([f"refused: {refused}"] if refused else [])])
-        table.add_row(one.address, one.id[:8], one.zone, f"{one.load} of {one.capacity}", str(one.apps), note)
+        state = "leaving" if one.is_draining else f"{one.load} of {one.capacity}"
+        table.add_row(one.address, one.id[:8], one.zone, state, str(one.apps), note)
     screen().print(table)
     for line in _silent(told.silent):
         print(line)
@@ -188,6 +189,46 @@ def stop(
         _print_json(told)
     else:
         print(f"{told.app} has ended")
+
+
+def drain(
+    node: Annotated[str, typer.Argument(help="A node's address, or the first digits of its id.")],
+    to: ToOption = HERE,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
+    certs: CertsOption = None,
+    insecure: InsecureOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a node leave for good: what runs there moves to others with its state, and then it ends."""
+    with Cluster(to, certs=certs, insecure=insecure) as cluster:
+        told = cluster.drain(node)
+        if not as_json:
+            print(f"{told.node} is leaving: {_left(told)}")
+        while wait and (found := _find_node(cluster, told.node)):
+            news = cluster.drain(told.node) if found.is_draining else told
+            if news != told and not as_json:
+                print(f"{told.node}: {_left(news)}")
+            told = news
+            time.sleep(1)
+    if as_json:
+        _print_json(told)
+    elif wait:
+        print(f"{told.node} has left, and nothing of any app is left there")
+
+
+def _find_node(cluster: Cluster, address: str) -> NodeLine | None:
+    told = cluster.nodes()
+    if address in told.silent:
+        raise EngineError(f"{address} does not answer; it goes on leaving when it is back (see `headwater nodes`)")
+    return next((node for node in told.nodes if node.address == address), None)
+
+
+def _left(told: DrainTold) -> str:
+    if told.left:
+        return (
+            f"{len(told.left)} instances have yet to move ({', '.join(told.left[:5])}{' ...' * (len(told.left) > 5)})"
+        )
+    return told.waits_for or "nothing runs there any more"
 
 
 def logs(

@@ -20,6 +20,7 @@ from headwater.engine.store import (
     QueueRecord,
     Snapshot,
     Transaction,
+    given_key,
     lot_instance,
     lot_key,
     lots_prefix,
@@ -34,6 +35,7 @@ from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
 
 _LOT: Final = struct.Struct("<QQ?")
+_GIVEN: Final = struct.Struct("<QQ16s")
 _NAME_BYTES_MIN: Final = 11  # of a piece of state: what it is, a time, a group
 
 Lot = tuple[int, int]
@@ -77,6 +79,22 @@ def all_lots(snapshot: Snapshot, app: AppId) -> dict[int, Lot]:
 def keep_lot(txn: Transaction, instance: InstanceId, lot: Lot, *, settled: bool = True) -> None:
     """Remember under which lot an instance is here; settled, if nobody else has it any more and it may run."""
     txn.put(lot_key(instance), _LOT.pack(*lot, settled))
+    txn.delete(given_key(instance))
+
+
+def give_away(txn: Transaction, plan: ChainPlan, instance: InstanceId, to: bytes, *, shared: bool) -> None:
+    """Have nothing of an instance any more, and remember who has: nobody else is ever told that it may run it."""
+    lot = read_lot(txn, instance)
+    assert lot is not None, instance
+    clear_state(txn, plan, instance, shared=shared)
+    txn.delete(lot_key(instance))
+    txn.put(given_key(instance), _GIVEN.pack(*lot, to))
+
+
+def was_given_to(snapshot: Snapshot, instance: InstanceId, lot: Lot, to: bytes) -> bool:
+    """Whether an instance that was here under a lot was given to this node."""
+    packed = snapshot.get(given_key(instance))
+    return packed is not None and _GIVEN.unpack(packed) == (*lot, to)
 
 
 def read_piece(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place, bytes_max: int) -> Piece:

@@ -155,6 +155,11 @@ def lot_key(instance: InstanceId) -> bytes:
     return _INSTANCE.pack(b"L", instance.app, instance.number)
 
 
+def given_key(instance: InstanceId) -> bytes:
+    """Where it lies to whom an instance was given that ran here."""
+    return _INSTANCE.pack(b"N", instance.app, instance.number)
+
+
 def lots_prefix(app: AppId) -> bytes:
     """Where it lies under which lots instances of an app run here."""
     return _APP.pack(b"L", app)
@@ -167,7 +172,9 @@ def lot_instance(key: bytes) -> int:
 
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
-    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L"))
+    return tuple(
+        _APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N")
+    )
 
 
 _QUEUE: Final = struct.Struct("<12q")

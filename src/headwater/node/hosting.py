@@ -166,8 +166,11 @@ class Hosting:
         """Return the steward of an app of which something is here."""
         return next((kept.steward for _, kept in self._places_of(app)), None)
 
-    def start_asked(self, message: m.StartAsked, *, has_run: bool) -> None:
-        """Run an instance, if there is room; `has_run` if it did before, and what it kept is here."""
+    def start_asked(self, message: m.StartAsked, *, has_run: bool, is_over: bool) -> None:
+        """Run an instance, if there is room.
+
+        `has_run` if it did before, and what it kept is here; `is_over` if it was placed elsewhere since.
+        """
         if message.instance < 0:
             self._read_asked(message)
             return
@@ -177,7 +180,7 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         self._all_in_care_of(message.sender, message.app, message.term)
-        if known is None and not self._has_room_for(message):
+        if known is None and (is_over or not self._has_room_for(message)):
             self._tell_started(message, started=False, has_run=has_run)
             return
         if known is None or known.lot != message.lot:
@@ -189,6 +192,8 @@ class Hosting:
 
     def _host(self, message: m.StartAsked) -> None:
         ground, place = self._ground, (message.app, message.instance)
+        if place in self.hosted and message.whence is not None:
+            ground.emit(StopInstance(*place))
         hosted = Hosted(message.chain, message.term, message.sender, message.anchor, ground.now, message.lot)
         self.hosted[place] = hosted
         self._changed()

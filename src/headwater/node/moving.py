@@ -14,12 +14,14 @@
 Rows that come meanwhile stay with their senders. So those of one channel keep their order on both sides of the move:
 what the old host took and made is taken by others before anything that the new one makes. Every step is asked for
 again until it is answered, by the new host alone; killed at any moment, either goes on from what its store says. While
-the old host has it, nobody else has run it: if the new one is lost, another can fetch it.
+the old host has it, nobody else has run it: if the new one is lost, another can fetch it. It tells one node, and no
+other, that it has forgotten it. And nobody begins with nothing by itself: that nothing is left the steward is told, who
+has the app's owner agree, and asks anew.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.engine.moving import (
     BEGINNING,
@@ -27,6 +29,7 @@ from headwater.engine.moving import (
     Place,
     Standing,
     clear_state,
+    give_away,
     is_settled,
     keep_lot,
     put_piece,
@@ -35,9 +38,10 @@ from headwater.engine.moving import (
     read_standing,
     shares,
     take_up,
+    was_given_to,
 )
 from headwater.engine.plans import ChainPlan
-from headwater.engine.store import Transaction, lot_key, read_queue
+from headwater.engine.store import Transaction, read_queue
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import InstanceId
 from headwater.model.peers import Peer
@@ -48,6 +52,8 @@ from headwater.node.carrying import Carrying, Dock, OpenApp
 from headwater.node.events import EmptyInstance, NoteRefused, NoteRowsGone
 from headwater.node.hosting import Hosting
 from headwater.node.part import Ground
+
+PROMISED_MAX: Final = 1_000
 
 Spot = tuple[str, int]  # an app and one of its instances
 
@@ -62,6 +68,7 @@ class Fetching:
     after: Place = BEGINNING  # what comes next follows this
     turns: int = -1  # of the instance when its first piece was read
     is_kept: bool = False  # all of it is here, and its old host has yet to forget it
+    unknown: set[Lot] = field(default_factory=set)  # of those sought, such as are not where they should be
 
     @property
     def whence(self) -> m.Whence:
@@ -100,7 +107,20 @@ class Found(NamedTuple):
 
     def clear(self, txn: Transaction) -> None:
         """Delete its state."""
-        clear_state(txn, self.plan, self.identity, shared=not shares(self.plan, self.identity, self.app.here))
+        clear_state(txn, self.plan, self.identity, shared=not self._shares())
+
+    def give_away(self, to: Peer) -> None:
+        """Have nothing of it any more, and remember who has."""
+        with self.dock.store.write() as txn:
+            give_away(txn, self.plan, self.identity, to.id, shared=not self._shares())
+
+    def was_given_to(self, peer: Peer, lot: Lot) -> bool:
+        """Whether it was given to a node, who had it from us under this lot."""
+        with self.dock.store.read() as snapshot:
+            return was_given_to(snapshot, self.identity, lot, peer.id)
+
+    def _shares(self) -> bool:
+        return shares(self.plan, self.identity, self.app.here)
 
 
 class Moving:
@@ -111,14 +131,14 @@ class Moving:
         self._ground, self._carrying, self._hosting, self._dock = ground, carrying, hosting, dock
         self.fetching: dict[Spot, Fetching] = {}
         self.giving: dict[Spot, Giving] = {}
+        self._promised: dict[Spot, Lot] = {}  # what we have told others that we do not have, the latest last
         self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # and not known to be heard of, since when
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
-        for app, instance in self.fetching:
-            known = self._carrying.apps.get(app)
-            assert known is None or instance not in known.here, "an instance runs before its state has come"
-            assert (app, instance) in self._hosting.hosted, "nobody asked for what is fetched"
+        for spot, fetching in self.fetching.items():
+            assert self._is_awaited(spot, fetching), "something is fetched that nobody waits for"
+            assert fetching.sought, "nobody is asked for what is fetched"
 
     def settle(self) -> None:
         """Begin to fetch what the host has been asked to run, and give up what it is no longer asked for."""
@@ -128,8 +148,12 @@ class Moving:
             self.giving.pop(spot, None)
             self.fetching[spot] = Fetching(asked, _whences(asked.whence), self._ground.now)
             self._ask(spot)
-        for spot in [spot for spot in self.fetching if spot not in self._hosting.hosted]:
+        for spot in [spot for spot, fetching in self.fetching.items() if not self._is_awaited(spot, fetching)]:
             self._forget(spot)
+
+    def _is_awaited(self, spot: Spot, fetching: Fetching) -> bool:
+        hosted = self._hosting.hosted.get(spot)
+        return hosted is not None and hosted.is_arriving and hosted.lot == fetching.asked.lot
 
     def app_closed(self, app: str) -> None:
         """Move nothing of an app any more."""
@@ -159,7 +183,7 @@ class Moving:
         return not self.fetching and not self._given
 
     def again(self, spot: Spot) -> None:
-        """Ask again for what has not come; if nobody has answered so far, also where else it may be."""
+        """Ask again for what has not come; if nothing has so far, where else it may be."""
         fetching = self.fetching.get(spot)
         if fetching is not None:
             if fetching.after == BEGINNING and not fetching.is_kept:
@@ -171,22 +195,26 @@ class Moving:
     def _ask(self, spot: Spot) -> None:
         ground, fetching, found = self._ground, self.fetching[spot], self._found(spot)
         ground.come_back(("move", spot), ground.config.retry)
-        if found is None:
-            return  # the app is being opened
+        if found is None or spot[1] in found.app.here:
+            return  # the app is being opened, or what ran here under another lot is being stopped
         whence, lot = fetching.whence, found.lot()
-        are_lost = all(one.is_lost for one in fetching.sought)
-        patience = ground.config.host_silence_max if are_lost else ground.config.keeper_silence_max
         fetching.is_kept |= lot == fetching.asked.lot  # before we were restarted
-        is_late = ground.now - fetching.heard > patience
-        is_ours = whence.host.id == ground.own.id and lot == whence.lot
-        if is_ours or (fetching.is_kept and (is_late or found.is_settled())):
+        if (whence.host.id == ground.own.id and lot == whence.lot) or (fetching.is_kept and found.is_settled()):
             self._arrived(spot)
-        elif is_late:
-            self._begin_empty(spot)
+        elif self._is_hopeless(fetching):
+            lost = s.StateLost(ground.own, *spot, fetching.asked.lot, fetching.is_kept)
+            ground.send(self._hosting.hosted[spot].steward, lost)
         elif fetching.is_kept:
             ground.send(whence.host, s.StateTaken(ground.own, *spot, whence.lot))
         else:
             ground.send(whence.host, s.StateAsked(ground.own, *spot, whence.lot, fetching.after))
+
+    def _is_hopeless(self, fetching: Fetching) -> bool:
+        """Whether nobody has what is fetched, or those who should are silent for too long."""
+        ground = self._ground
+        are_lost = all(one.is_lost for one in fetching.sought)
+        patience = ground.config.host_silence_max if are_lost else ground.config.keeper_silence_max
+        return len(fetching.unknown) == len(fetching.sought) or ground.now - fetching.heard > patience
 
     def state_told(self, message: s.StateTold) -> None:
         """Keep a piece of an instance's state; with the last one have its old host forget it."""
@@ -202,6 +230,7 @@ class Moving:
             self._ask(spot)
             return
         fetching.turns = message.turns
+        fetching.sought.sort(key=lambda one: one.lot != message.lot)  # the rest of it has to come from there, too
         try:
             self._keep(message, found, fetching)
         except StoreFull:
@@ -227,42 +256,27 @@ class Moving:
 
     def state_delayed(self, message: s.StateDelayed) -> None:
         """Take note that an instance's old host is there."""
-        fetching = self.fetching.get((message.app, message.instance))
+        fetching = self._expected((message.app, message.instance), message.sender, message.lot)
         if fetching is not None:
-            here = [one for one in fetching.sought if one.host.id == message.sender.id]
-            fetching.sought = here or fetching.sought
-            fetching.heard = self._ground.now if here else fetching.heard
+            fetching.heard = self._ground.now
 
     def state_unknown(self, message: s.StateUnknown) -> None:
-        """Ask no more where nothing of an instance is; if that is so everywhere, it begins with nothing."""
+        """Take note where nothing of an instance is, or nothing that is for us."""
         spot = (message.app, message.instance)
-        fetching = self.fetching.get(spot)
-        if fetching is None or fetching.is_kept:
-            return
-        sought = [one for one in fetching.sought if (one.host.id, one.lot) != (message.sender.id, message.lot)]
-        if not sought:
-            self._begin_empty(spot)
-        elif len(sought) < len(fetching.sought):
-            fetching.sought, fetching.after, fetching.heard = sought, BEGINNING, self._ground.now
-            self._ask(spot)
+        fetching = self._expected(spot, message.sender, message.lot)
+        if fetching is not None and message.lot not in fetching.unknown:
+            fetching.unknown.add(message.lot)
+            fetching.heard = self._ground.now
+            if fetching.whence.lot == message.lot and not fetching.is_kept:
+                fetching.after = BEGINNING
+            self.again(spot)
 
     def _expected(self, spot: Spot, sender: Peer, lot: tuple[int, int]) -> Fetching | None:
-        """Return what is being fetched from somebody, and from nobody else from now on."""
+        """Return what is being fetched, if this one was asked for it under that lot."""
         fetching = self.fetching.get(spot)
-        here = (
-            [] if fetching is None else [one for one in fetching.sought if (one.host.id, one.lot) == (sender.id, lot)]
-        )
-        if fetching is None or not here:
+        if fetching is None or (sender.id, lot) not in [(one.host.id, one.lot) for one in fetching.sought]:
             return None
-        fetching.sought = here
         return fetching
-
-    def _begin_empty(self, spot: Spot) -> None:
-        found = self._found(spot)
-        if found is not None:
-            with found.dock.store.write() as txn:
-                found.clear(txn)
-            self._arrived(spot)
 
     def _arrived(self, spot: Spot) -> None:
         fetching, found = self.fetching.pop(spot), self._found(spot)
@@ -276,9 +290,12 @@ class Moving:
     def state_forgotten(self, message: s.StateForgotten) -> None:
         """Let an instance run whose old host has nothing of it any more."""
         spot, ground = (message.app, message.instance), self._ground
-        fetching = self._expected(spot, message.sender, message.lot)
+        fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
         if fetching is not None and fetching.is_kept:
             self._arrived(spot)
+        elif found is not None and (lot := found.lot()) is not None and not found.is_settled():
+            with found.dock.store.write() as txn:  # we were restarted, and are asked to run it later
+                keep_lot(txn, found.identity, lot)
         if spot not in self.fetching:
             ground.send(message.sender, s.StateRuns(ground.own, *spot, message.lot))
 
@@ -291,12 +308,26 @@ class Moving:
         if found is None:
             if self._dock is not None and self._dock.holds(message.app):
                 return  # it cannot be opened here at present, which may be mended
+        elif spot in self.fetching and self.fetching[spot].asked.lot == message.lot:
+            ground.send(message.sender, s.StateDelayed(ground.own, *spot, message.lot, is_here=False))
+            return
         elif found.lot() == message.lot:
             giving = self.giving.setdefault(spot, Giving(message.sender, message.after))
             giving.to, giving.after = message.sender, message.after
             self._give(spot, giving)
             return
+        self._promise(spot, message.lot)
         ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
+
+    def _promise(self, spot: Spot, lot: Lot) -> None:
+        """Never run an instance under a lot of which we have told somebody that we have nothing."""
+        self._promised[spot] = max(lot, self._promised.pop(spot, lot))
+        if len(self._promised) > PROMISED_MAX:
+            del self._promised[next(iter(self._promised))]
+
+    def is_over(self, spot: Spot, lot: Lot) -> bool:
+        """Whether a placement was followed by another, whose host was told that we have nothing."""
+        return spot in self._promised and lot <= self._promised[spot]
 
     def state_sought(self, message: s.StateSought) -> None:
         """Tell a steward that an instance is still here."""
@@ -315,7 +346,9 @@ class Moving:
         found = self._found(spot)
         assert found is not None
         if not self._has_left(spot, giving, found):
-            self._ground.send(giving.to, s.StateDelayed(self._ground.own, *spot))
+            lot = found.lot()
+            assert lot is not None
+            self._ground.send(giving.to, s.StateDelayed(self._ground.own, *spot, lot, is_here=True))
             return
         identity = found.identity
         with found.dock.store.read() as snapshot:
@@ -373,15 +406,16 @@ class Moving:
                 return
             if not giving.has_left or giving.to.id != message.sender.id:
                 return
-            with found.dock.store.write() as txn:
-                found.clear(txn)
-                txn.delete(lot_key(found.identity))
+            found.give_away(message.sender)
             del self.giving[spot]
             self._hosting.gave_away(spot)
             self._carrying.has_gone_to(*spot, message.sender)
-        forgotten = s.StateForgotten(ground.own, *spot, message.lot)
-        self._given[spot] = (forgotten, message.sender, ground.now)
-        self._tell_forgotten(spot)
+        if found is not None and found.was_given_to(message.sender, message.lot):
+            forgotten = s.StateForgotten(ground.own, *spot, message.lot)
+            self._given[spot] = (forgotten, message.sender, ground.now)
+            self._tell_forgotten(spot)
+        elif found is not None or self._dock is None or not self._dock.holds(message.app):
+            ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
 
     def _tell_forgotten(self, spot: Spot) -> None:
         """Tell who took an instance that nobody else has it; it waits for that, but we do not wait for it for ever."""

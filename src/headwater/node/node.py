@@ -298,7 +298,8 @@ class Node:
     def _start_asked(self, message: m.StartAsked) -> None:
         spot = (message.app, message.instance)
         self.moving.stays(spot, message.lot)
-        self.hosting.start_asked(message, has_run=self.moving.has_kept(spot, message.lot))
+        is_over = message.instance >= 0 and self.moving.is_over(spot, message.lot)
+        self.hosting.start_asked(message, has_run=self.moving.has_kept(spot, message.lot), is_over=is_over)
 
     def _rows_kept(self, message: row_messages.RowsKept) -> None:
         self.carrying.rows_kept(message)
@@ -364,6 +365,7 @@ _HEARD: Final[dict[type[Any], Any]] = {
     state_messages.StateForgotten: lambda node, message: node.moving.state_forgotten(message),
     state_messages.StateRuns: lambda node, message: node.moving.state_runs(message),
     state_messages.StateSought: lambda node, message: node.moving.state_sought(message),
+    state_messages.StateLost: lambda node, message: node.desk.steps.state_lost(message),
     state_messages.StateHere: lambda node, message: node.desk.steps.state_here(message),
     m.StewardChanged: Node._steward_changed,
     m.StewardMoved: Node._steward_moved,

@@ -33,10 +33,12 @@ class StateTold(Message, frozen=True, tag="vt"):
 
 
 class StateDelayed(Message, frozen=True, tag="vd"):
-    """I have it, and give it to you when what waits for the instance here is done."""
+    """I have it, and give it to you when what waits for the instance here is done; or I am about to have it myself."""
 
     app: str
     instance: int
+    lot: tuple[int, int]
+    is_here: bool
 
 
 class StateUnknown(Message, frozen=True, tag="vu"):
@@ -45,6 +47,15 @@ class StateUnknown(Message, frozen=True, tag="vu"):
     app: str
     instance: int
     lot: tuple[int, int]
+
+
+class StateLost(Message, frozen=True, tag="vl"):
+    """What I am to run under this lot is nowhere to be had; or I have a copy, and nobody tells me that I may use it."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+    has_copy: bool
 
 
 class StateTaken(Message, frozen=True, tag="vk"):
@@ -92,6 +103,7 @@ AnyStateMessage = (
     | StateTold
     | StateDelayed
     | StateUnknown
+    | StateLost
     | StateTaken
     | StateForgotten
     | StateRuns

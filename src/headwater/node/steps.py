@@ -16,7 +16,7 @@ from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register
 from headwater.node.row_messages import HomeTold, HomeWanted
-from headwater.node.state_messages import StateHere, StateSought
+from headwater.node.state_messages import StateHere, StateLost, StateSought
 from headwater.planner.placement import PlacementPolicy
 
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
@@ -153,6 +153,22 @@ class Steps:
                 self._place_anew(entry, deployment, [placed], are_lost=True)
                 return
 
+    def state_lost(self, message: StateLost) -> None:
+        """Have an instance begin anew whose state is nowhere to be had, or go on with the copy that its host has.
+
+        Under another lot, to which the owner has to agree: so a host that is not the right one any more cannot.
+        """
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.phase in ENDS or message.instance in deployment.started:
+            return
+        for placed in entry.placed:
+            if (placed.instance, placed.host.id, placed.lot) == (message.instance, message.sender.id, message.lot):
+                whence = m.Whence(placed.host, placed.lot) if message.has_copy else None
+                anew = msgspec.structs.replace(placed, lot=(entry.term, entry.version + 1), whence=whence)
+                replaced = tuple(anew if one is placed else one for one in entry.placed)
+                self._start(self.change(entry, placed=replaced, phase=AppPhase.STARTING), deployment)
+                return
+
     def _has_been_silent(self, deployment: Deployment, host: Peer) -> bool:
         heard = deployment.heard.setdefault(host.id, self._ground.now)
         return heard < self._ground.now - self._ground.config.host_silence_max
@@ -196,6 +212,9 @@ class Steps:
             return
         deployment.started.add(message.instance)
         deployment.heard[placed.host.id] = deployment.instances_heard[message.instance] = self._ground.now
+        if placed.whence is not None:  # it has all of it, and where it was before may forget it
+            settled = msgspec.structs.replace(placed, whence=None)
+            entry = self.change(entry, placed=tuple(settled if one is placed else one for one in entry.placed))
         if entry.phase == AppPhase.STARTING and not deployment.to_start(entry):
             self._run(entry, deployment)
 
@@ -253,6 +272,7 @@ class Steps:
         ground, app = self._ground, entry.spec.name
         if not deployment.owner_knows:
             ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
+        is_agreed(ground, entry, deployment)
         lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
         if lost:
             deployment.started -= {placed.instance for placed in lost if not is_kept(entry, placed)}

@@ -74,6 +74,20 @@ class Leaves:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drains:
+    """Nodes that run something leave for good; where rows flow, what they run moves to others first."""
+
+    every_s: float = 12.0
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let one node leave that others can do without."""
+        busy = [address for address, node in sorted(world.nodes.items()) if node.hosting.hosted]
+        able = [address for address in busy if world.may_drain(address)]
+        if able and world.may_lose_one():
+            world.depart(rng.choice(able))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RollingRestarts:
     """All nodes are restarted one after the other, as an upgrade does it."""
 
@@ -220,10 +234,12 @@ NAMED: Final[Mapping[str, tuple[Fault, ...]]] = {
     "slow-disk": (SlowDisks(),),
     "late-devices": (LateDevices(),),
     "churn": (Crashes(), Joins(), Leaves()),
+    "drains": (Drains(every_s=4.0), Joins(every_s=8.0)),
     "stormy": (
         Crashes(),
         Joins(),
         Leaves(),
+        Drains(),
         RollingRestarts(every_s=120.0),
         FlakyLinks(),
         CutLinks(),

@@ -155,20 +155,21 @@ class FlowWorld(TroubledWorld):
 
     def depart(self, address: str) -> None:
         """Let a node leave for good, once all that runs there has moved; one that cannot go is restarted."""
-        if self._is_needed(address):
+        if not self.may_drain(address):
             self.lose(address, back_s=BACK_S)
         elif address not in self.draining:
             self.note(f"{address} is to leave for good", "drains")
             self.draining.add(address)
             self.tell(address, DrainWanted())
 
-    def _is_needed(self, address: str) -> bool:
+    def may_drain(self, address: str) -> bool:
+        """Whether nothing is at a node that cannot move, and enough others stay."""
         node = self.nodes[address]
         assert isinstance(node, PlantedNode)
         owns = any(owner == address for owner, _ in self.submitted.values())
         reads = any(peer.address == address for spec in self.specs.values() for peer in spec.sources)
         writes = any(app.is_sink(one) for name, app in node.plant.apps.items() for one in node.plant.lots(name))
-        return owns or reads or writes or len(self.draining) + 1 >= len(self.nodes) // 2
+        return not owns and not reads and not writes and len(self.draining) + 1 < len(self.nodes) // 2
 
     def _is_placed(self, app: str, instance: int, lot: tuple[int, int]) -> bool:
         """Whether an app's owner knows an instance to be where it has this lot, or to be fetched from there."""

@@ -110,6 +110,10 @@ class TroubledWorld(NodeWorld):
             self._to_return[address] = peer
             self.timeline.after(int(back_s * SECOND), self._come_back, address)
 
+    def may_drain(self, address: str) -> bool:
+        """Whether a node can leave for good."""
+        return True
+
     def depart(self, address: str) -> None:
         """Let a node leave in good order."""
         self.note(f"{address} leaves", "leaves")

@@ -133,6 +133,66 @@ def test_a_node_that_was_away_when_an_app_ended_deletes_what_it_has_of_it(
     few.wait_until(lambda: few.nodes[1].plant.parts == {})
 
 
+def test_a_node_that_leaves_for_good_in_mid_run_loses_and_doubles_nothing(
+    few: FewNodes, tmp_path: Path, write: Write
+) -> None:
+    """What it ran goes on elsewhere with all it had counted, and what it has done stays in the ledger."""
+    out = tmp_path / "out.json"
+    for _ in range(4):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", out, 8_000, rate=1_500))
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+        leaving = next(node for node in few.nodes[1:] if node.machine.hosting.hosted)
+        told = cluster.drain(leaving.own.address)
+        assert told.left
+        few.wait_until(leaving.draining.done.is_set)
+        assert leaving.plant.parts == {}
+        status = cluster.wait("sums", PATIENCE_S)
+        assert leaving.own.address not in [node.address for node in cluster.nodes().nodes]
+    assert by_sensor(rows_of(out)) == expected_sums(8_000)
+    assert status.is_balanced
+    assert status.rows_in == 8_000
+
+
+def test_a_node_that_is_killed_while_it_leaves_goes_on_leaving(few: FewNodes, tmp_path: Path, write: Write) -> None:
+    """It remembers what it was told; others fetch from it what it had, as soon as it is back."""
+    out = tmp_path / "out.json"
+    for _ in range(4):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", out, 8_000, rate=1_500))
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+        which = next(number for number in (1, 2, 3) if few.nodes[number].machine.hosting.hosted)
+        cluster.drain(few.nodes[which].own.address)
+        few.stop(which)
+        few.restart(which)
+        few.wait_until(few.nodes[which].draining.done.is_set)
+        status = cluster.wait("sums", PATIENCE_S)
+    assert by_sensor(rows_of(out)) == expected_sums(8_000)
+    assert status.is_balanced
+
+
+def test_a_node_that_others_need_says_why_it_cannot_leave(few: FewNodes, tmp_path: Path, write: Write) -> None:
+    """An app's owner has its sinks, and a source is where its devices are."""
+    for _ in range(2):
+        few.add()
+    addresses = [node.own.address for node in few.nodes]
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", tmp_path / "out.json", 10**9, rate=500), at={"made": addresses[1]})
+        while cluster.status("sums").rows_out == 0:
+            pass
+        with pytest.raises(RequestRefused, match="sums were submitted to"):
+            cluster.drain(addresses[0])
+        with pytest.raises(RequestRefused, match="sources of sums"):
+            cluster.drain(addresses[1])
+        with pytest.raises(RequestRefused, match="not known"):
+            cluster.drain("127.0.0.1:1")
+        assert not any(node.is_draining for node in cluster.nodes().nodes)
+
+
 def test_a_shipped_application_runs_by_its_name(few: FewNodes, tmp_path: Path) -> None:
     """Only its name and options travel; what comes out is what one node by itself makes."""
     few.add()

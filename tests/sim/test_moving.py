@@ -1,0 +1,106 @@
+"""Nodes that leave for good while rows flow: what they run moves, state and all, whatever happens on the way."""
+
+from collections.abc import Callable
+
+import pytest
+
+from headwater.dataflow.compile import compile_flow
+from headwater.node.events import DrainWanted, MessageReceived
+from headwater.node.state_messages import StateAsked, StateForgotten, StateTaken, StateTold
+from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
+from tests.sim.test_flows import GRAPHS, joined, told, whole_world
+
+TOTALS = GRAPHS["totals"]
+
+
+def with_totals(seed: int) -> tuple[FlowWorld, str]:
+    """Return a world in which a flow with keyed state runs, and a node that has some of it and can leave."""
+    for drawn in range(seed, seed + 20):
+        world = whole_world(drawn, 7)
+        world.submit_flow(TOTALS)
+        world.run(6)
+        hosts = [address for address, node in sorted(world.nodes.items()) if node.hosting.hosted]
+        able = [address for address in hosts if world.may_drain(address)]
+        if able:
+            return world, able[0]
+    raise AssertionError("no world in which anybody could leave")
+
+
+def finish(world: FlowWorld) -> None:
+    """Let all rows arrive, and compare with what an undisturbed node writes."""
+    assert world.run_until(world.is_done, at_most=700), world.ledger("totals")
+    world.check_outputs({"totals": undisturbed(TOTALS)})
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_node_ran_goes_on_elsewhere_when_it_has_left(seed: int) -> None:
+    """With all it had counted; its own counts stay in the books, so that the ledger balances."""
+    world, leaving = with_totals(seed)
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=60)
+    finish(world)
+
+
+def when_it_comes(world: FlowWorld, kind: type, act: Callable[[str], None]) -> None:
+    """Do something to a node at the moment when the first message of a kind reaches it, before it has read it."""
+    heard = world.tell
+    done: list[str] = []
+
+    def tell(address: str, event: object) -> None:
+        if isinstance(event, MessageReceived) and isinstance(event.message, kind) and not done:
+            done.append(address)
+            act(address)
+        heard(address, event)
+
+    world.tell = tell  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("moment", [StateAsked, StateTold, StateTaken, StateForgotten])
+@pytest.mark.parametrize("back_s", [0.5, 30.0])
+def test_either_host_may_die_at_any_moment_of_a_move(moment: type, back_s: float) -> None:
+    """Who is to read the next message crashes instead, and is back after a while with its disk, and nothing in mind."""
+    world, leaving = with_totals(11)
+    when_it_comes(world, moment, lambda address: world.lose(address, back_s=back_s))
+    world.depart(leaving)
+    world.run(40)
+    finish(world)
+    assert world.happened["crashes"] == 1
+    assert leaving not in world.nodes
+
+
+def test_an_instance_that_never_reached_its_new_host_is_fetched_by_another() -> None:
+    """The old host has it until the new one has said that it has all of it: nobody can have run it meanwhile."""
+    world, leaving = with_totals(5)
+    lost: list[str] = []
+
+    def lose_for_good(address: str) -> None:
+        lost.append(address)
+        world.crash(address)
+
+    when_it_comes(world, StateTold, lose_for_good)
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=120)
+    assert lost
+    assert not any(one.host.address in lost for _, entry in world.entries("totals") for one in entry.placed)
+
+
+def test_a_node_that_is_to_leave_takes_nothing_more() -> None:
+    """Nothing is placed there any more, and it says so to those who would."""
+    world, leaving = with_totals(7)
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=60)
+    spare = next(address for address in sorted(world.nodes) if world.may_drain(address))
+    node = world.nodes[spare]
+    assert isinstance(node, PlantedNode)
+    world.tell(spare, DrainWanted())  # the world is not told, and does not let it go
+    world.submit_flow(compile_flow(joined()))
+    world.run(20)
+    assert not node.hosting.hosted
+
+
+@pytest.mark.parametrize(("seed", "faults"), [(3, "drains"), (2, "drains+flaky-links"), (5, "drains+churn+slow-disk")])
+def test_nodes_leave_one_after_the_other_and_no_row_is_lost(seed: int, faults: str) -> None:
+    """Also while others crash and links are bad."""
+    outcome = told([TOTALS, compile_flow(joined())], seed, faults, nodes=8)
+    assert outcome.failure is None, f"{outcome.failure}"
+    assert outcome.happened["leaves"] > 0
