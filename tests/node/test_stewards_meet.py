@@ -177,7 +177,7 @@ def test_a_busy_host_says_no_to_a_steward_that_thinks_it_is_idle(scene: Scene) -
 
 
 def test_a_steward_that_knows_a_host_to_be_busy_may_be_off_by_a_little() -> None:
-    """With hundreds of apps on a few nodes nobody is idle, and whoever is refused for one operator tries all in turn."""
+    """With hundreds of apps on a few nodes nobody is idle, and who is refused for one operator tries all in turn."""
     scene = Scene(config=NodeConfig(capacity=50))
     host, steward = scene.others[0], scene.others[1].own
 
