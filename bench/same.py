@@ -77,6 +77,7 @@ def on_a_cluster(trials: Sequence[Trial], place: Path, *, spark: bool) -> Found:
 def on_structured(trials: Sequence[Trial], place: Path, tell: Tell) -> Found:
     """Run applications as queries of Structured Streaming, one after the other."""
     found: Found = {}
+    place.mkdir(parents=True, exist_ok=True)
     session = start_structured_session(place)
     try:
         for trial in trials:

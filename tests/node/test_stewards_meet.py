@@ -9,7 +9,7 @@ import pytest
 from headwater.model.peers import Peer
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
-from headwater.node.events import MessageReceived, SendMessage
+from headwater.node.events import MessageReceived, NodeConfig, SendMessage
 from headwater.node.hosting import AROUND_MAX
 from headwater.node.node import Node
 from headwater.sim.nodes import NodeWorld
@@ -21,9 +21,9 @@ ABOVE = 9 << 32  # a term that is higher than any of these short stories
 class Scene:
     """A ring of nodes with one app that runs, and who is who."""
 
-    def __init__(self, nodes: int = 6) -> None:
+    def __init__(self, nodes: int = 6, config: NodeConfig | None = None) -> None:
         """Let the ring grow, and the app run."""
-        self.world = NodeWorld(5, zones=1, check_each=True)
+        self.world = NodeWorld(5, zones=1, check_each=True, config=config)
         first = self.world.add()
         for _ in range(nodes - 1):
             self.world.add([first])
@@ -174,6 +174,23 @@ def test_a_busy_host_says_no_to_a_steward_that_thinks_it_is_idle(scene: Scene) -
     assert started("first", before)
     assert not started("second", before)
     assert started("third", before + chain.operators)
+
+
+def test_a_steward_that_knows_a_host_to_be_busy_may_be_off_by_a_little() -> None:
+    """With hundreds of apps on a few nodes nobody is idle, and who is refused for one operator tries all in turn."""
+    scene = Scene(config=NodeConfig(capacity=50))
+    host, steward = scene.others[0], scene.others[1].own
+
+    def started(app: str, operators: int, load: int | None) -> bool:
+        asked = m.StartAsked(steward, app, 1, 0, m.ChainSpec("chain", operators, 1, (0,)), host.own, load=load)
+        return next(one.started for _, one in scene.hears(host, asked) if isinstance(one, m.StartTold))
+
+    assert started("first", 20, None)
+    load = host.hosting.load
+    assert started("second", load // 2, load)
+    assert started("third", 1, load), "it did not know of the second"
+    assert not started("fourth", 1, load), "nor of the third, and is told so"
+    assert not started("fifth", scene.world.config.capacity, None), "nobody is let in beyond the capacity"
 
 
 def test_every_node_knows_the_load_of_all_its_leaves() -> None:

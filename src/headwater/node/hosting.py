@@ -235,17 +235,21 @@ class Hosting:
         ground.send(message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=True))
 
     def _has_room_for(self, message: m.StartAsked) -> bool:
-        """Whether an instance fits; beyond what is easy, only if its steward knew how much runs here.
+        """Whether an instance fits; beyond what is easy, only if its steward knew about how much runs here.
 
         Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
-        while others have nothing to do.
+        while others have nothing to do. Who knew that we are busy chose us all the same, and may be off by half.
         """
         if self._ground.is_draining:
             return False
+        busy, told = self._ground.config.busy, message.load
         load = self.load + message.chain.operators
         of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
-        is_surprised = message.load is not None and of_others > message.load
-        return load <= (self._ground.config.busy if is_surprised else self._ground.config.capacity)
+        if load > self._ground.config.capacity:
+            return False
+        if told is None or of_others <= told:
+            return True
+        return load <= busy if told < busy else of_others <= told + max(busy, told // 2)
 
     def stop_asked(self, message: m.StopAsked) -> None:
         """Stop an instance, or be a source no more, at the word of whoever has the highest term."""

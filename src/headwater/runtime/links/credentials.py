@@ -5,6 +5,7 @@ things out on one machine: nothing is encrypted, everybody is believed, and only
 """
 
 import datetime as dt
+import functools
 import ipaddress
 import logging
 import ssl
@@ -232,6 +233,9 @@ def insecure_user(name: str) -> Insecure:
     return Insecure(Identity(NodeId(b""), name, Role.OPERATE))
 
 
+@functools.lru_cache(
+    maxsize=1_024
+)  # asked for every message, of the same few hosts, and reading an address takes 50 us
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine itself, as far as its name tells."""
     try:

@@ -1,0 +1,292 @@
+"""Deployment benchmark: from one to hundreds of apps on eight real peers, against one central master.
+
+    python -m bench.deploy --quick --json deploy.json
+
+AgileDART's Figure 8 (section VII-B) on real nodes, joined by emulated links of 20 to 100 ms: how long an app of Storm's
+starter set waits until somebody takes it up, how long until it runs, and what latency the rows of all have. Apps arrive
+at a rate that keeps the machine about half busy, the same for both sides. README.md says what each figure means.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final, TypeVar
+
+from bench.deploy_figures import draw_figures
+from bench.edge.links import told
+from bench.edge.sites import EdgeCluster, SitePlan
+from bench.edge.users import Arrival, Deployed, Users, Wanted, deployed, wanted_app
+from bench.edge.watched import Note
+from bench.overlay_world import percentile
+from bench.processes import this_machine, usage
+from headwater.model.errors import EngineError
+from headwater.model.histogram import Histogram
+from headwater.runtime.service.flow_text import EndsText
+
+Tell = Callable[[str], None]
+Answer = TypeVar("Answer")
+
+SEED: Final = 1
+STARTER_SET: Final = (
+    "storm.exclamation",
+    "storm.join_bolt",
+    "storm.lambdas",
+    "storm.prefix",
+    "storm.single_join",
+    "storm.sliding_tuple_ts",
+    "storm.sliding_window",
+    "storm.word_count",
+)
+GOALS: Final[dict[str, tuple[str, float]]] = {
+    "deploy_p99_vs_central": (">=", 5.0),
+    "deploy_p99_growth": ("<=", 3.0),
+}
+BUSY: Final = 0.5  # of the machine, while apps arrive
+CAPACITY: Final = 10_000  # operators on a peer: nobody is turned away
+DEPLOY_S: Final = 120.0  # until all must run
+LOOK_S: Final = 0.1
+PROCESSES: Final = 2  # of the eight peers: see README.md
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    counts: tuple[int, ...] = (1, 25, 50, 100, 200, 300)
+    singles: int = 16  # apps by themselves, one after the other: what is compared with is their p99
+    trial: int = 32  # apps by which the rate of arrival is found
+    trial_rate: float = 4.0
+    rows_per_s: float = 0.2  # into each app
+    hold_s: float = 10.0  # for which rows are looked at, with each number of apps
+    processes: int = PROCESSES
+    spark: bool = True
+
+
+def plan_for(quick: bool) -> Plan:
+    """Return the plan of the short form or of the full one."""
+    return Plan(counts=(1, 50, 100, 200), singles=8, trial=24, hold_s=5.0) if quick else Plan()
+
+
+class Side:
+    """One cluster, its users, and all that was noted."""
+
+    def __init__(self, cluster: EdgeCluster, plan: Plan) -> None:
+        """Begin with a cluster that runs."""
+        self._cluster, self._plan = cluster, plan
+        self._rng, self._numbers = Random(SEED), itertools.count()
+        self._notes: list[Note] = []
+
+    def some(self, count: int) -> list[Wanted]:
+        """Return the next apps: the starter set in turn, each submitted at one peer and read at another, by chance."""
+        apps = []
+        for number in itertools.islice(self._numbers, count):
+            owner, reads = self._rng.sample(self._cluster.peers, 2)
+            kind = STARTER_SET[number % len(STARTER_SET)]
+            ends = EndsText(rate=self._plan.rows_per_s)
+            apps.append(wanted_app(kind, f"app-{number}", owner, reads, ends))
+        return apps
+
+    def deploy(self, count: int, rate: float | None = None) -> tuple[list[Arrival], list[Deployed]]:
+        """Let apps arrive, and wait until all run."""
+        apps = self.some(count)
+        arrivals = self._do(lambda users: users.submit(apps, rate))
+        gives_up = time.monotonic() + DEPLOY_S
+        while True:
+            self._notes += self._cluster.notes()
+            found = deployed(arrivals, self._notes)
+            runs = [one for one in found if one is not None]
+            if len(runs) == len(found):
+                return arrivals, runs
+            if time.monotonic() > gives_up:
+                raise EngineError(f"{len(found) - len(runs)} of {count} apps do not run after {DEPLOY_S:.0f} s")
+            time.sleep(LOOK_S)
+
+    def stop(self, arrivals: Sequence[Arrival]) -> None:
+        """Stop apps."""
+        self._do(lambda users: users.stop(arrivals))
+
+    def _do(self, act: Callable[[Users], Awaitable[Answer]]) -> Answer:
+        async def do() -> Answer:
+            async with Users(self._cluster.peers) as users:
+                return await act(users)
+
+        return asyncio.run(do())
+
+    def cores(self, act: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
+        """Do something, and return how many cores we, others, and all of the machine's share used meanwhile."""
+        before, began = usage(), time.monotonic()
+        answer = act()
+        after, seconds = usage(), time.monotonic() - began
+        return answer, {
+            "own_cores": round((after.own_cpu_s - before.own_cpu_s) / seconds, 3),
+            "others_cores": round(after.others_since(before, seconds), 3),
+            "machine_busy_share": round(after.busy_share_since(before), 3),
+            "seconds": round(seconds, 2),
+        }
+
+    def latency(self, seconds: float) -> Histogram:
+        """Return the latencies of the rows that reach a sink in the next seconds."""
+        before = self._cluster.latencies()
+        time.sleep(seconds)
+        return self._cluster.latencies().since(before)
+
+
+def _ours(side: Side, plan: Plan, tell: Tell) -> dict[str, Any]:
+    """Measure our stewards: single apps, the rate of arrival, many apps, and their rows."""
+    tell("stewards: one of each app, to load the code")
+    warm, _ = side.deploy(len(STARTER_SET))
+    side.stop(warm)
+    tell(f"stewards: {plan.singles} apps by themselves")
+    singles = []
+    for _ in range(plan.singles):
+        arrivals, [single] = side.deploy(1)
+        side.stop(arrivals)
+        singles.append(single)
+    rate, found = _rate(side, plan)
+    most = plan.counts[-1]
+    tell(f"stewards: {most} apps, {rate:.1f} a second")
+    (arrivals, runs), cores = side.cores(lambda: side.deploy(most, rate))
+    latencies = {}
+    for count in reversed(plan.counts):
+        side.stop(arrivals[count:])
+        arrivals = arrivals[:count]
+        tell(f"stewards: the rows of {count} apps")
+        histogram, resting = side.cores(lambda: side.latency(plan.hold_s * (4 if count == 1 else 1)))
+        latencies[str(count)] = _latency_ms(histogram) | {"own_cores": resting["own_cores"]}
+    return {
+        "arrivals_per_s": round(rate, 2),
+        "rate_found_by": found,
+        "while_arriving": cores,
+        "one_app": _summary(singles),
+        "all_apps": [asdict(one) for one in runs],
+        "by_apps": {str(count): _summary(runs[:count]) for count in plan.counts[1:]},
+        "query_latency_ms": dict(reversed(latencies.items())),
+    }
+
+
+def _rate(side: Side, plan: Plan) -> tuple[float, dict[str, float]]:
+    """Find the rate of arrival that keeps the machine half busy, by what the deployment of some apps costs."""
+    _, idle = side.cores(lambda: time.sleep(plan.hold_s / 2))
+    (arrivals, _), busy = side.cores(lambda: side.deploy(plan.trial, plan.trial_rate))
+    side.stop(arrivals)
+    cpu_s = (busy["own_cores"] - idle["own_cores"]) * busy["seconds"] / plan.trial
+    rate = max(1.0, (BUSY * this_machine().cores - idle["own_cores"]) / max(1e-3, cpu_s))
+    return rate, {"idle_cores": idle["own_cores"], "cpu_ms_per_app": round(1_000 * cpu_s, 1)}
+
+
+def _central(side: Side, plan: Plan, rate: float, tell: Tell) -> dict[str, Any]:
+    """Measure the master; what was deployed before goes on, since only its owners could end it."""
+    tell("master: one of each app, to load the code")
+    side.deploy(len(STARTER_SET))
+    tell(f"master: {plan.singles} apps by themselves")
+    singles = [side.deploy(1)[1][0] for _ in range(plan.singles)]
+    most = plan.counts[-1]
+    tell(f"master: {most} apps, {rate:.1f} a second")
+    (_, runs), cores = side.cores(lambda: side.deploy(most, rate))
+    return {
+        "while_arriving": cores,
+        "one_app": _summary(singles),
+        "all_apps": [asdict(one) for one in runs],
+        "by_apps": {str(count): _summary(runs[:count]) for count in plan.counts[1:]},
+    }
+
+
+def _summary(runs: Sequence[Deployed]) -> dict[str, dict[str, float]]:
+    return {
+        "queue_ms": _figures([one.queue_ms for one in runs]),
+        "deploy_ms": _figures([one.deploy_ms for one in runs]),
+    }
+
+
+def _figures(times: list[float]) -> dict[str, float]:
+    return {
+        "mean": round(sum(times) / len(times), 1),
+        "p50": percentile(times, 0.5),
+        "p99": percentile(times, 0.99),
+        "max": max(times),
+    }
+
+
+def _latency_ms(histogram: Histogram) -> dict[str, float]:
+    found = {name: histogram.percentile(share) for name, share in (("p50", 0.5), ("p99", 0.99))}
+    return {name: round(value / 1_000, 1) for name, value in found.items() if value is not None} | {
+        "rows": histogram.total
+    }
+
+
+def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
+    """Measure both sides, one after the other, judge, and write and draw it if that is wanted."""
+    machine = this_machine()
+    with tempfile.TemporaryDirectory(prefix="headwater-deploy-", ignore_cleanup_errors=True) as scratch:
+        tell("eight peers with stewards")
+        with EdgeCluster(_site(plan, Path(scratch, "ours"), mastered=False), plan.processes) as cluster:
+            ours = _ours(Side(cluster, plan), plan, tell)
+        tell("eight peers with one central master")
+        with EdgeCluster(_site(plan, Path(scratch, "central"), mastered=True), plan.processes) as cluster:
+            central = _central(Side(cluster, plan), plan, ours["arrivals_per_s"], tell)
+    details: dict[str, Any] = {"machine": asdict(machine), "links": told(), "plan": asdict(plan)}
+    details |= {"ours": ours, "central": central}
+    ratios = _ratios(details, plan)
+    details["goals"] = {name: f"{sign} {goal}" for name, (sign, goal) in GOALS.items()}
+    details["reached"] = {name: _is_reached(name, ratios[name]) for name in GOALS}
+    details["limits"] = {name: _limit(details) for name, met in details["reached"].items() if not met}
+    result: dict[str, Any] = {"ratios": ratios, "details": details, "figures": []}
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        result["figures"] = [str(path) for path in draw_figures(details, machine, output)]
+        output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return result
+
+
+def _site(plan: Plan, place: Path, *, mastered: bool) -> SitePlan:
+    return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, mastered=mastered)
+
+
+def _ratios(details: dict[str, Any], plan: Plan) -> dict[str, float]:
+    most = str(plan.counts[-1])
+    ours, central = (details[side]["by_apps"][most]["deploy_ms"]["p99"] for side in ("ours", "central"))
+    return {
+        "deploy_p99_vs_central": round(central / ours, 3),
+        "deploy_p99_growth": round(ours / details["ours"]["one_app"]["deploy_ms"]["p99"], 3),
+    }
+
+
+def _is_reached(name: str, value: float) -> bool:
+    sign, goal = GOALS[name]
+    return value <= goal if sign == "<=" else value >= goal
+
+
+def _limit(details: dict[str, Any]) -> str:
+    """Say what the measurements show of a ratio that was not reached."""
+    ours, central = details["ours"], details["central"]
+    most = list(ours["by_apps"])[-1]
+    return (
+        f"{most} apps at {ours['arrivals_per_s']} a second: ours {ours['by_apps'][most]}, one by itself "
+        f"{ours['one_app']['deploy_ms']}; the master {central['by_apps'][most]}; while they arrived, our side used "
+        f"{ours['while_arriving']} and the master's {central['while_arriving']}"
+    )
+
+
+def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
+    """Run the benchmark, as `headwater bench deploy` does."""
+    return run_plan(plan_for(quick), output, tell)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
+
+
+if __name__ == "__main__":
+    main()

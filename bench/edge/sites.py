@@ -1,0 +1,242 @@
+"""The peers of an experiment, in one or several processes that each have a Spark of their own, and how they are asked.
+
+A process is told over a pipe what to do, and ends with the other end of it. All of it is on one machine and one clock.
+"""
+
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from bench.edge.links import PEERS, round_trip_ms, write_links
+from bench.edge.master import Mastery, MasteredNode
+from bench.edge.peers import Peers
+from bench.edge.watched import Note, WatchedNode
+from headwater.engine.policies import PolicyName
+from headwater.model.errors import EngineError, HeadwaterError
+from headwater.model.histogram import Histogram
+from headwater.model.peers import Peer
+from headwater.model.time import SECOND, Duration
+from headwater.node.events import NodeConfig as MachineConfig
+from headwater.runtime.config import NodeConfig
+from headwater.runtime.service.local import LocalNodes, few_spares
+
+HOUR: Final = Duration(3_600 * SECOND)
+LOOK_S: Final = 0.02  # until all know one another
+ONE_EPOCH_S: Final = 24 * 3600.0  # a pool that is replaced in the middle of a run would show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePlan:
+    """What one process runs."""
+
+    place: Path
+    zones: tuple[str, ...]
+    links: Path | None
+    spark: bool = True
+    capacity: int = 8
+    join: tuple[str, ...] = ()
+    mastered: bool = False  # by one central master
+    policy: PolicyName = PolicyName.LONGEST_QUEUE
+
+    def engine(self, config: NodeConfig) -> NodeConfig:
+        """Return how the engine of every node is set up."""
+        config = replace(few_spares(config), epoch_s=ONE_EPOCH_S, policy=self.policy, sample_share=1.0)
+        if self.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
+            config = replace(config, spares_max=0, packing=False)
+        return config
+
+    def machine(self) -> MachineConfig:
+        """Return how the machines of every node are set up; a master is not told again what runs."""
+        return MachineConfig(beat=HOUR) if self.mastered else MachineConfig()
+
+
+class Site:
+    """The peers of this process."""
+
+    def __init__(self, plan: SitePlan) -> None:
+        """Start them."""
+        self._peers = Peers(
+            LocalNodes(
+                plan.place,
+                spark=plan.spark,
+                capacity=plan.capacity,
+                links=plan.links,
+                join=plan.join,
+                tuned=plan.engine,
+                machine=plan.machine(),
+                kind=MasteredNode if plan.mastered else WatchedNode,
+            ),
+            plan.zones,
+        )
+        self._peers.__enter__()
+
+    @property
+    def nodes(self) -> list[WatchedNode]:
+        """The nodes."""
+        return [node for node in self._peers.nodes if isinstance(node, WatchedNode)]
+
+    def addresses(self) -> list[Peer]:
+        """Return who is here."""
+        return [node.own for node in self.nodes]
+
+    def obey(self, mastery: Mastery) -> None:
+        """Tell all nodes who the master is."""
+        for node in self.nodes:
+            assert isinstance(node, MasteredNode)
+            node.mastery = mastery
+
+    def known(self) -> int:
+        """Return how many others the node with the fewest knows."""
+        return min(len(node.machine.ring.known.leaves) for node in self.nodes)
+
+    def notes(self) -> list[Note]:
+        """Return what was noted since the last time."""
+
+        async def take() -> list[Note]:
+            return [note for node in self.nodes for note in node.take_notes()]
+
+        return self._peers.do(take())
+
+    def latencies(self) -> Histogram:
+        """Return the latencies of all sampled rows that have reached a sink here so far."""
+        together = Histogram()
+        for node in self.nodes:
+            for part in list(node.plant.parts.values()):
+                for task in list(part.app.sinks):
+                    together.merge(task.latency)
+        return together
+
+    def pid(self) -> int:
+        """Return this process."""
+        return os.getpid()
+
+    def close(self) -> None:
+        """Stop all."""
+        self._peers.__exit__(None, None, None)
+
+
+class SiteProcess:
+    """A site in a process of its own, which ends with the connection to it."""
+
+    def __init__(self, plan: SitePlan) -> None:
+        """Start the process; `wait` waits for its nodes."""
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, plan), name=f"site {plan.place.name}")
+        self._process.start()
+        theirs.close()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Have the site do something, and return what comes of it."""
+        self._connection.send((method, arguments))
+        return self.wait()
+
+    def wait(self) -> Any:
+        """Return what comes next."""
+        try:
+            answer = self._connection.recv()
+        except EOFError:
+            raise EngineError(f"the process of {self._process.name} ended; see what it printed") from None
+        if isinstance(answer, EngineError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Hang up, and wait for the nodes to end."""
+        self._connection.close()
+        self._process.join()
+
+
+def _serve(connection: Connection, plan: SitePlan) -> None:
+    """Do what the other side asks for, until it hangs up."""
+    logging.getLogger("headwater").setLevel(logging.ERROR)
+    try:
+        site = Site(plan)
+    except HeadwaterError as failure:
+        connection.send(EngineError(str(failure)))
+        return
+    try:
+        connection.send(None)
+        while True:
+            method, arguments = connection.recv()
+            connection.send(getattr(site, method)(*arguments))
+    except (EOFError, KeyboardInterrupt):
+        pass
+    finally:
+        site.close()
+
+
+class EdgeCluster:
+    """All peers; `with` starts and ends them."""
+
+    def __init__(self, plan: SitePlan, processes: int) -> None:
+        """Start nothing yet; the peers are shared out among so many processes."""
+        self._plan, self._count = plan, processes
+        self._sites: list[SiteProcess] = []
+        self.peers: list[Peer] = []
+
+    def __enter__(self) -> "EdgeCluster":
+        """Start all, and wait until everybody knows everybody."""
+        shares = [PEERS[number :: self._count] for number in range(self._count)]
+        self._plan.place.mkdir(parents=True, exist_ok=True)
+        plan = replace(self._plan, links=write_links(self._plan.place / "links.toml"))
+        try:
+            self._begin(plan, shares[:1], ())
+            self._begin(plan, shares[1:], (self.peers[0].address,))
+            while min(self.ask("known")) < len(PEERS) - 1:
+                time.sleep(LOOK_S)
+            if plan.mastered:
+                self._appoint()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _begin(self, plan: SitePlan, shares: Sequence[tuple[str, ...]], join: tuple[str, ...]) -> None:
+        begun = len(self._sites)
+        for number, zones in enumerate(shares, begun):
+            self._sites.append(SiteProcess(replace(plan, place=plan.place / f"site-{number}", zones=zones, join=join)))
+        for site in self._sites[begun:]:
+            site.wait()
+            self.peers += site.ask("addresses")
+
+    def _appoint(self) -> None:
+        """Make the peer that is nearest to all others the master."""
+
+        def ways_ms(peer: Peer) -> float:
+            return sum(round_trip_ms(peer.zone, other.zone) for other in self.peers)
+
+        place = min(self.peers, key=lambda peer: (ways_ms(peer), peer.id))
+        self.ask("obey", Mastery(place, tuple(self.peers), self._plan.capacity))
+
+    def __exit__(self, *failure: object) -> None:
+        """End all."""
+        for site in self._sites:
+            site.close()
+        self._sites.clear()
+
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        """Have every site do something, one after the other."""
+        return [site.ask(method, *arguments) for site in self._sites]
+
+    def notes(self) -> list[Note]:
+        """Return what all nodes have noted since the last time, in order."""
+        return sorted(note for notes in self.ask("notes") for note in notes)
+
+    def latencies(self) -> Histogram:
+        """Return the latencies of all sampled rows so far."""
+        together = Histogram()
+        for histogram in self.ask("latencies"):
+            together.merge(histogram)
+        return together
+
+
+def peers_in(zones: Sequence[str], peers: Sequence[Peer]) -> list[Peer]:
+    """Return the peers in these zones."""
+    return [peer for peer in peers if peer.zone in zones]
