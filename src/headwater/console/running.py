@@ -11,9 +11,10 @@ from typing import Final
 from headwater.console.interrupts import StopWish, stop_wish
 from headwater.console.live import View
 from headwater.dataflow.stream import Flow
+from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.metrics import serve_metrics
-from headwater.runtime.node import App, Node
+from headwater.runtime.node import Node
 from headwater.runtime.status import AppState, NodeStatus
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,8 @@ from headwater.node.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.runtime.node import App, Node
+from headwater.runtime.app import App
+from headwater.runtime.node import Node
 from headwater.runtime.service.flow_text import built
 from headwater.runtime.sinks import open_sink
 from headwater.runtime.sources import SourceTask, open_source
@@ -186,7 +187,7 @@ class Plant:
             self.engine.check_spark(graph)
             with self.store.write() as txn:
                 txn.put(FLOW_PREFIX + kept.id.encode(), msgspec.msgpack.encode(kept))
-            app_id, codes = self.engine.register(graph, kept.id)
+            app_id, codes = self.engine.registry.register(graph, kept.id)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
     def _not_opened(self, app: str, failure: HeadwaterError) -> None:
