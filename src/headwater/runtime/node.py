@@ -39,7 +39,7 @@ from headwater.runtime.cluster import reach_master
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool
-from headwater.runtime.registry import Registry
+from headwater.runtime.registry import Registry, Upgrade
 from headwater.runtime.remote_port import RemotePort
 from headwater.runtime.shared_spark import SharedSpark
 from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, open_sink
@@ -207,8 +207,11 @@ class Node:
         self.sinks.start()
         self._housekeeper.start()
 
-    def deploy(self, flow: Flow) -> App:
-        """Compile a flow and run it; a flow this store knows goes on where it stood."""
+    def deploy(self, flow: Flow, *, upgrade: Upgrade | None = None, reads: bool = True) -> App:
+        """Compile a flow and run it; a flow this store knows goes on where it stood.
+
+        With an upgrade it goes on where another version of it stood; one that does not read lets through what waits.
+        """
         graph = compile_flow(flow, chaining=self.config.chaining)
         self.check_spark(graph)
         with self._deploying:
@@ -217,20 +220,23 @@ class Node:
                 raise FlowError(
                     f"flow {graph.name!r} is already running on this node; stop it first or give it another name"
                 )
-            app_id, codes = self.registry.register(graph)
-            sources, sinks = self._open_connectors(app_id, graph)
-            app = App(app_id, graph, codes, sources, sinks, now_us())
+            if upgrade is not None and self.registry.differs(graph):
+                app_id, codes = self.registry.upgrade(graph, upgrade)
+            else:
+                app_id, codes = self.registry.register(graph)
+            sources, sinks = self._open_connectors(app_id, graph, reads=reads)
+            app = App(app_id, graph, codes, sources, sinks, now_us(), draining=not reads)
             self.apps[graph.name] = app
             self.begin(app)
         self._tell(f"flow {graph.name!r} runs with {graph.instance_count} queues")
         return app
 
-    def _open_connectors(self, app: AppId, graph: Graph) -> tuple[list[SourceTask], list[SinkTask]]:
+    def _open_connectors(self, app: AppId, graph: Graph, *, reads: bool) -> tuple[list[SourceTask], list[SinkTask]]:
         numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
         sources: list[SourceTask] = []
         sinks: list[SinkTask] = []
         with contextlib.ExitStack() as undo:
-            for name, spec in graph.sources.items():
+            for name, spec in graph.sources.items() if reads else ():
                 task = open_source(self.store, app, name, numbers[name], spec, source_outlets(graph, name))
                 undo.callback(task.reader.close)
                 sources.append(task)
@@ -359,6 +365,7 @@ class Node:
                 if app.state is not AppState.RUNNING and not app.settled:
                     self._settle(app)
             self.workforce.look()
+            self.registry.sweep()
 
     def _forget_old_latencies(self) -> None:
         if now_us() - self._recent_from_us > RECENT_US:
