@@ -294,6 +294,10 @@ class Node:
 
     def remove(self, name: str) -> None:
         """Stop an app and delete everything the store has of it; others run on."""
+        self.registry.delete(self.retire(name))
+
+    def retire(self, name: str) -> App:
+        """Stop an app and know it no more; what the store has of it stays."""
         with self._deploying:
             app = self.apps.pop(name, None)
             if app is None:
@@ -304,7 +308,7 @@ class Node:
             self.dispatcher.ask(lambda: self.dispatcher.handle(AppRemoved(app.id)))
             while self.dispatcher.ask(lambda: _runs_anywhere(self.dispatcher.scheduler, app.id)):
                 time.sleep(0.002)
-            self.registry.delete(app)
+            return app
 
     def _end_app(self, app: App, state: AppState, error: HeadwaterError | None) -> None:
         """Let nothing of the app run any further; from any thread. What is open is closed by `_settle`."""

@@ -5,6 +5,7 @@ whoever opens the store next: no commit is long, and nothing is left behind by a
 """
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,10 +93,17 @@ class Registry:
             )
         return succession(graph.name, record.manifest, manifest_of(graph), upgrade.given_up)
 
-    def upgrade(self, graph: Graph, upgrade: Upgrade, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
+    def upgrade(
+        self,
+        graph: Graph,
+        upgrade: Upgrade,
+        kept_as: str = "",
+        also: Callable[[Transaction], None] = lambda txn: None,
+    ) -> tuple[AppId, tuple[int, ...]]:
         """Let a graph go on where another version stood, which does not run, and put its code there.
 
-        Its ledger begins anew, unless it takes over rows: all those of the version before are through.
+        Its ledger begins anew, unless it takes over rows: all those of the version before are through. What is to
+        change in the moment in which the copy counts, `also` does.
         """
         kept = self.check(graph, upgrade, kept_as)
         name = kept_as or graph.name
@@ -115,6 +123,7 @@ class Registry:
             _discard(txn, predecessor, record.number)
             txn.delete(_rubbish_key(number))
             _write(txn, name, AppRecord(number, graph.fingerprint, kept.after))
+            also(txn)
         self._rubbish.append(record.number)
         return AppId(number), codes
 

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,10 @@ import msgspec
 
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox
-from headwater.engine.events import InstanceGained, InstanceGivenUp, RowsGone, RowsPut
+from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut
 from headwater.engine.plans import source_outlets
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import QueueRecord, Store
+from headwater.engine.store import QueueRecord, Store, Transaction
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId
@@ -52,12 +53,25 @@ NAME_KEY: Final = b"!name"
 FLOW_PREFIX: Final = b"!flow/"
 
 
+class Hold(StrEnum):
+    """Why what is here of an app does not run as it else would; whatever it is, it is not deleted as left over."""
+
+    NONE = ""
+    HELD = "held"  # sources are not read and the clock begins nothing: an upgrade waits for its rows to be through
+    ADOPTED = "adopted"  # it is the next version of an app, and has yet to begin
+
+
 class KeptFlow(msgspec.Struct, frozen=True, array_like=True):
     """An app of which something is here, as the store keeps it."""
 
     id: str
     key: bytes
     flow: bytes
+    hold: Hold = Hold.NONE
+
+    def keep(self, txn: Transaction) -> None:
+        """Keep it."""
+        txn.put(flow_key(self.id), msgspec.msgpack.encode(self))
 
 
 @dataclass(slots=True)
@@ -67,14 +81,21 @@ class Part:
     id: str
     key: NodeId
     app: App
+    kept: KeptFlow
     here: set[int] = field(default_factory=set)
     sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
+    unread: set[int] = field(default_factory=set)  # sources that are to be read once the app is held no more
     troubles: dict[int, str] = field(default_factory=dict)  # of what was to be started, by instance
 
     @property
     def graph(self) -> Graph:
         """The flow."""
         return self.app.graph
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its sources are not read, for an upgrade."""
+        return self.kept.hold is Hold.HELD
 
     def sink_name(self, number: int) -> str | None:
         """Return the name of the sink whose queue has this number."""
@@ -101,7 +122,7 @@ class Plant:
         self.origin = self._own_name()
         self.parts: dict[str, Part] = {}
         self.troubles: dict[str, str] = {}  # of apps that could not even be opened here
-        self._tell, self._flows = tell, flows
+        self._tell, self.flows = tell, flows
         self._loop = asyncio.get_running_loop()
         self._by_number: dict[AppId, Part] = {}
         self._sinks_here: set[InstanceId] = set()
@@ -164,16 +185,18 @@ class Plant:
             kept = [msgspec.msgpack.decode(packed, type=KeptFlow) for _, packed in snapshot.scan(FLOW_PREFIX)]
         for one in kept:
             try:
-                await self._open(one)
+                await self.open(one)
             except HeadwaterError as failure:
                 self._not_opened(one.id, failure)
 
-    async def _open(self, kept: KeptFlow) -> Part:
+    async def open(self, kept: KeptFlow) -> Part:
+        """Have an app here, of which nothing runs yet."""
         app = await asyncio.to_thread(self._build, kept)
-        part = self.parts[kept.id] = Part(kept.id, NodeId(kept.key), app)
+        part = self.parts[kept.id] = Part(kept.id, NodeId(kept.key), app, kept)
         self._by_number[app.id] = part
         self.engine.apps[kept.id] = app
         await asyncio.to_thread(self.engine.begin, app)
+        self.engine.dispatcher.post([AppQuieted(app.id, part.is_held)])
         self.troubles.pop(kept.id, None)
         self._tell(AppOpened(kept.id, app.id, part.key))
         for number in range(app.graph.instance_count):
@@ -183,10 +206,10 @@ class Plant:
         return part
 
     def _build(self, kept: KeptFlow) -> App:
-        with built(kept.flow, self._flows) as graph:
+        with built(kept.flow, self.flows) as graph:
             self.engine.check_spark(graph)
             with self.store.write() as txn:
-                txn.put(FLOW_PREFIX + kept.id.encode(), msgspec.msgpack.encode(kept))
+                kept.keep(txn)
             app_id, codes = self.engine.registry.register(graph, kept.id)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
@@ -199,13 +222,15 @@ class Plant:
         try:
             part = self.parts.get(wanted.app)
             if part is None:
-                part = await self._open(KeptFlow(wanted.app, wanted.key, wanted.flow))
+                part = await self.open(KeptFlow(wanted.app, wanted.key, wanted.flow))
+            if part.kept.hold is Hold.ADOPTED:
+                self.hold(part, Hold.NONE)
         except HeadwaterError as failure:
             self._not_opened(wanted.app, failure)
             return
         try:
             if wanted.instance < 0:
-                await self._read(part, -1 - wanted.instance)
+                await self.read(part, -1 - wanted.instance)
             else:
                 await self._run(part, wanted.instance)
             part.troubles.pop(wanted.instance, None)
@@ -234,8 +259,18 @@ class Plant:
         part.here.add(number)
         self._tell(InstanceOpened(part.id, number))
 
-    async def _read(self, part: Part, number: int) -> None:
-        if number in part.sources:
+    def hold(self, part: Part, hold: Hold) -> None:
+        """Hold an app or let it go, durably."""
+        part.kept = msgspec.structs.replace(part.kept, hold=hold)
+        with self.store.write() as txn:
+            part.kept.keep(txn)
+        self.engine.dispatcher.post([AppQuieted(part.app.id, part.is_held)])
+
+    async def read(self, part: Part, number: int) -> None:
+        """Read a source, unless the app is held."""
+        if part.is_held:
+            part.unread.add(number)
+        if part.is_held or number in part.sources:
             return
         name = part.source_name(number)
         spec, outlets = part.graph.sources[name], source_outlets(part.graph, name)
@@ -255,11 +290,13 @@ class Plant:
         part.troubles.pop(wanted.instance, None)
         number = wanted.instance
         if number < 0:
-            await self._stop_reading(part, -1 - number)
+            part.unread.discard(-1 - number)
+            await self.stop_reading(part, -1 - number)
         elif number in part.here:
             await self._give_up(part, number)
 
-    async def _stop_reading(self, part: Part, number: int) -> None:
+    async def stop_reading(self, part: Part, number: int) -> None:
+        """Read a source no more."""
         task = part.sources.pop(number, None)
         if task is not None:
             await asyncio.to_thread(self.engine.sources.remove, part.app.id, task.number)
@@ -284,18 +321,30 @@ class Plant:
     def _on_loop(self, act: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(act)
 
-    async def forget(self, app: str) -> None:
-        """Delete all that is left of an app that has ended."""
-        self.troubles.pop(app, None)
+    async def close(self, app: str) -> App | None:
+        """Run nothing of an app any more; what the store has of it stays."""
         part = self.parts.pop(app, None)
-        with self.store.write() as txn:
-            txn.delete(FLOW_PREFIX + app.encode())
         if part is None:
-            return
+            return None
         self._tell(AppClosed(app))
         self._by_number.pop(part.app.id, None)
         self._sinks_here = {one for one in self._sinks_here if one.app != part.app.id}
-        await asyncio.to_thread(self.engine.remove, app)
+        await asyncio.to_thread(self.engine.retire, app)
+        return part.app
+
+    async def forget(self, app: str) -> None:
+        """Delete all that is left of an app that has ended."""
+        self.troubles.pop(app, None)
+        with self.store.write() as txn:
+            txn.delete(flow_key(app))
+        closed = await self.close(app)
+        if closed is not None:
+            await asyncio.to_thread(self.engine.registry.delete, closed)
+
+
+def flow_key(app: str) -> bytes:
+    """Return where the flow of an app is kept."""
+    return FLOW_PREFIX + app.encode()
 
 
 def _gone(instance: InstanceId, record: QueueRecord) -> RowsGone:
