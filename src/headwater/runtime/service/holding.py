@@ -9,7 +9,7 @@ import asyncio
 from headwater.engine.store import Transaction
 from headwater.runtime.registry import Upgrade
 from headwater.runtime.service.flow_text import built
-from headwater.runtime.service.plant import Hold, KeptFlow, Part, Plant, flow_key
+from headwater.runtime.service.plant import Hold, KeptFlow, Plant, flow_key
 from headwater.runtime.service.questions import Adopt
 
 
@@ -26,17 +26,10 @@ class Holding:
         if part is None or part.is_held == is_held:
             return
         self._plant.hold(part, Hold.HELD if is_held else Hold.NONE)
-        if is_held:
-            for number in list(part.sources):
-                part.unread.add(number)
-                await self._plant.stop_reading(part, number)
-        else:
-            await self._read_again(part)
-
-    async def _read_again(self, part: Part) -> None:
-        unread, part.unread = part.unread, set()
-        for number in sorted(unread):
-            await self._plant.read(part, number)
+        for number in list(part.sources) if is_held else ():
+            await self._plant.stop_reading(part, number)
+        for wanted in () if is_held else list(part.to_read.values()):
+            await self._plant.start(wanted)
 
     async def check(self, wanted: Adopt) -> None:
         """Raise if the next version of an app could not go on here."""
@@ -56,7 +49,7 @@ class Holding:
         if wanted.app in plant.parts or not is_there:
             return
         await plant.close(wanted.predecessor)
-        plant.troubles.pop(wanted.predecessor, None)
+        plant.troubles.forget(wanted.predecessor)
         kept = KeptFlow(wanted.app, wanted.key, wanted.flow, Hold.ADOPTED)
         await asyncio.to_thread(self._adopt, wanted, kept)
         await plant.open(kept)

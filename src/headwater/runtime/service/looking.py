@@ -74,10 +74,10 @@ def part_line(plant: Plant, part: Part, rates: Rates, own: Peer, above: list[str
         state=str(part.app.state),
         error="" if part.app.error is None else str(part.app.error),
         above=above,
-        troubles=list(part.troubles.values()),
+        troubles=plant.troubles.of(part.id, now_us()),
         sources=[
             *(_source(part, number, task, rates) for number, task in sorted(part.sources.items())),
-            *(_held_source(part, number) for number in sorted(part.unread)),
+            *(_held_source(part, number) for number in sorted(part.to_read) if part.is_held),
         ],
         instances=[
             _instance(part, number, found[number], rates)
@@ -97,7 +97,7 @@ def part_line(plant: Plant, part: Part, rates: Rates, own: Peer, above: list[str
     )
 
 
-def unopened_line(own: Peer, trouble: str) -> PartLine:
+def unopened_line(own: Peer, troubles: list[str]) -> PartLine:
     """Tell of an app that should be here and could not even be opened."""
     return PartLine(
         node=own.address,
@@ -105,7 +105,7 @@ def unopened_line(own: Peer, trouble: str) -> PartLine:
         state=str(AppState.RUNNING),
         error="",
         above=[],
-        troubles=[trouble],
+        troubles=troubles,
         sources=[],
         instances=[],
         sinks=[],

@@ -42,6 +42,7 @@ from headwater.node.events import (
 from headwater.runtime.app import App
 from headwater.runtime.node import Node
 from headwater.runtime.service.flow_text import built
+from headwater.runtime.service.retrying import Place, Troubles
 from headwater.runtime.sinks import open_sink
 from headwater.runtime.sources import SourceTask, open_source
 from headwater.runtime.worker import now_us
@@ -84,8 +85,7 @@ class Part:
     kept: KeptFlow
     here: set[int] = field(default_factory=set)
     sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
-    unread: set[int] = field(default_factory=set)  # sources that are to be read once the app is held no more
-    troubles: dict[int, str] = field(default_factory=dict)  # of what was to be started, by instance
+    to_read: dict[int, StartInstance] = field(default_factory=dict)  # sources that are, unless it is held
 
     @property
     def graph(self) -> Graph:
@@ -109,6 +109,13 @@ class Part:
         """Return the name of a source by its number."""
         return list(self.graph.sources)[number]
 
+    def called(self, instance: int) -> str:
+        """Return what people call an instance, or (negative) a source."""
+        if instance < 0:
+            return f"source {self.source_name(-1 - instance)!r}"
+        sink = self.sink_name(instance)
+        return f"instance {instance}" if sink is None else f"sink {sink!r}"
+
 
 class Plant:
     """One node's engine. All methods belong to the loop that drives the node, but for `rows_passed`."""
@@ -121,7 +128,7 @@ class Plant:
         self.schemas = Schemas()
         self.origin = self._own_name()
         self.parts: dict[str, Part] = {}
-        self.troubles: dict[str, str] = {}  # of apps that could not even be opened here
+        self.troubles: Troubles[StartInstance | KeptFlow] = Troubles()
         self._tell, self.flows = tell, flows
         self._loop = asyncio.get_running_loop()
         self._by_number: dict[AppId, Part] = {}
@@ -184,10 +191,15 @@ class Plant:
         with self.store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=KeptFlow) for _, packed in snapshot.scan(FLOW_PREFIX)]
         for one in kept:
+            await self.reopen_one(one)
+
+    async def reopen_one(self, kept: KeptFlow) -> None:
+        """Open an app again, if that has not been done, and try again later if it cannot be."""
+        if kept.id not in self.parts:
             try:
-                await self.open(one)
+                await self.open(kept)
             except HeadwaterError as failure:
-                self._not_opened(one.id, failure)
+                self._failed((kept.id, None), kept, f"the flow cannot run here: {failure}")
 
     async def open(self, kept: KeptFlow) -> Part:
         """Have an app here, of which nothing runs yet."""
@@ -197,7 +209,7 @@ class Plant:
         self.engine.apps[kept.id] = app
         await asyncio.to_thread(self.engine.begin, app)
         self.engine.dispatcher.post([AppQuieted(app.id, part.is_held)])
-        self.troubles.pop(kept.id, None)
+        self._mended((kept.id, None))
         self._tell(AppOpened(kept.id, app.id, part.key))
         for number in range(app.graph.instance_count):
             queue = self.engine.dispatcher.scheduler.queues.find(InstanceId(app.id, number))
@@ -213,30 +225,32 @@ class Plant:
             app_id, codes = self.engine.registry.register(graph, kept.id)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
-    def _not_opened(self, app: str, failure: HeadwaterError) -> None:
-        log.error("%s cannot run here: %s", app, failure)
-        self.troubles[app] = str(failure)
+    def _failed(self, place: Place, wanted: StartInstance | KeptFlow, why: str) -> None:
+        """Say why something was not started, and try it again later."""
+        is_news = self.troubles.failed(place, wanted, why, now_us())
+        log.log(logging.ERROR if is_news else logging.DEBUG, "%s: %s; it is tried again", place[0], why)
+
+    def _mended(self, place: Place) -> None:
+        if self.troubles.mended(place):
+            log.info("%s: what could not be started has started", place[0])
 
     async def start(self, wanted: StartInstance) -> None:
         """Run an instance here, or (negative) read a source."""
+        place = (wanted.app, wanted.instance)
+        part = self.parts.get(wanted.app)
         try:
-            part = self.parts.get(wanted.app)
             if part is None:
                 part = await self.open(KeptFlow(wanted.app, wanted.key, wanted.flow))
             if part.kept.hold is Hold.ADOPTED:
                 self.hold(part, Hold.NONE)
-        except HeadwaterError as failure:
-            self._not_opened(wanted.app, failure)
-            return
-        try:
             if wanted.instance < 0:
-                await self.read(part, -1 - wanted.instance)
+                await self._read(part, wanted)
             else:
                 await self._run(part, wanted.instance)
-            part.troubles.pop(wanted.instance, None)
+            self._mended(place)
         except HeadwaterError as failure:
-            log.error("%s: %s", wanted.app, failure)
-            part.troubles[wanted.instance] = str(failure)
+            what = "the flow cannot run here" if part is None else f"{part.called(wanted.instance)} cannot be opened"
+            self._failed(place, wanted, f"{what}: {failure}")
 
     async def _run(self, part: Part, number: int) -> None:
         if number in part.here:
@@ -266,10 +280,9 @@ class Plant:
             part.kept.keep(txn)
         self.engine.dispatcher.post([AppQuieted(part.app.id, part.is_held)])
 
-    async def read(self, part: Part, number: int) -> None:
-        """Read a source, unless the app is held."""
-        if part.is_held:
-            part.unread.add(number)
+    async def _read(self, part: Part, wanted: StartInstance) -> None:
+        number = -1 - wanted.instance
+        part.to_read[number] = wanted
         if part.is_held or number in part.sources:
             return
         name = part.source_name(number)
@@ -283,14 +296,12 @@ class Plant:
 
     async def stop(self, wanted: StopInstance) -> None:
         """Run an instance here no more, or (negative) read a source no more."""
-        part = self.parts.get(wanted.app)
+        self.troubles.mended((wanted.app, wanted.instance))
+        part, number = self.parts.get(wanted.app), wanted.instance
         if part is None:
-            self.troubles.pop(wanted.app, None)
             return
-        part.troubles.pop(wanted.instance, None)
-        number = wanted.instance
         if number < 0:
-            part.unread.discard(-1 - number)
+            part.to_read.pop(-1 - number, None)
             await self.stop_reading(part, -1 - number)
         elif number in part.here:
             await self._give_up(part, number)
@@ -334,7 +345,7 @@ class Plant:
 
     async def forget(self, app: str) -> None:
         """Delete all that is left of an app that has ended."""
-        self.troubles.pop(app, None)
+        self.troubles.forget(app)
         with self.store.write() as txn:
             txn.delete(flow_key(app))
         closed = await self.close(app)

@@ -29,6 +29,7 @@ from headwater.runtime.service.questions import (
 )
 from headwater.runtime.service.recent_log import recent_lines
 from headwater.runtime.service.requests import LogsTold, NodeLine, PartLine
+from headwater.runtime.worker import now_us
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -101,7 +102,7 @@ class Replies:
             self._node_line(),
             [node.ownership.line(one) for one in owned],
             [one.upgrading.spec.name for one in owned if one.upgrading is not None],
-            sorted({*node.plant.parts, *node.plant.troubles}),
+            sorted({*node.plant.parts, *node.plant.troubles.apps()}),
             sorted({name for name, _ in (*node.machine.hosting.hosted, *node.machine.hosting.sourced)}),
         )
 
@@ -124,4 +125,5 @@ class Replies:
         if part is not None:
             above = [peer.address for peer in node.above(part.key)]
             return await asyncio.to_thread(part_line, plant, part, node.rates, node.own, above)
-        return unopened_line(node.own, plant.troubles[app]) if app in plant.troubles else None
+        troubles = plant.troubles.of(app, now_us())
+        return unopened_line(node.own, troubles) if troubles else None

@@ -59,12 +59,13 @@ from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.leftovers import Leftovers
 from headwater.runtime.service.looking import Rates
 from headwater.runtime.service.owning import Ownership
-from headwater.runtime.service.plant import Plant
+from headwater.runtime.service.plant import KeptFlow, Plant
 from headwater.runtime.service.replying import Replies
 from headwater.runtime.service.requests import REQUESTS
 from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
+from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,9 @@ UPKEEP_S: Final = 1.0
 LAST_ACT_S: Final = 20.0  # for what is being done when a node is stopped: state is copied, a broker dialled
 PEERS_S: Final = 30.0  # between two notes of who is there
 ASK_S: Final = 10.0  # between two words of where our apps are, and two looks after what does not run here
+
+
+_Wish = StartInstance | StopInstance | KeptFlow | Callable[[], Awaitable[None]]
 
 
 class NodeService:
@@ -94,7 +98,7 @@ class NodeService:
         self._rng = Random(SystemRandom().getrandbits(128))
         self._began = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
         self._timer: asyncio.TimerHandle | None = None
-        self._wanted: asyncio.Queue[StartInstance | StopInstance | Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._wanted: asyncio.Queue[_Wish] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
@@ -246,6 +250,8 @@ class NodeService:
                     await self._carefully(self.plant.start(start))
                 case StopInstance() as stop:
                     await self._carefully(self.plant.stop(stop))
+                case KeptFlow() as kept:
+                    await self._carefully(self.plant.reopen_one(kept))
                 case act:
                     await self._carefully(act())
 
@@ -313,6 +319,8 @@ class NodeService:
         while True:
             await asyncio.sleep(UPKEEP_S)
             self.rates.sample(self.plant)
+            for wanted in self.plant.troubles.due(now_us()):
+                self._wanted.put_nowait(wanted)
             if time.monotonic() >= asks_at:
                 await self._carefully(self.leftovers.look())
                 await self._carefully(self.ownership.publish_all())
