@@ -15,8 +15,10 @@ from headwater.dataflow.manifest import manifest_of
 from headwater.dataflow.stream import Stream
 from headwater.dataflow.succession import succession
 from headwater.engine.adopting import SLICE, adopt, adopt_as_it_lies, copy_range, rows_waiting
+from headwater.engine.moving import begin_under, keep_lot
+from headwater.engine.plans import plan_chain
 from headwater.engine.store import app_prefixes
-from headwater.model.ids import AppId
+from headwater.model.ids import AppId, InstanceId
 from headwater.sim.memory_store import MemoryStore
 from tests.engine.small_node import Row, SmallNode
 
@@ -208,3 +210,28 @@ def test_a_range_of_any_length_is_copied_whole() -> None:
 def test_every_range_of_an_app_has_its_place_in_a_copy() -> None:
     """A kind of record that is added to the store must not be forgotten here."""
     assert [prefix[:1] for prefix in app_prefixes(AppId(1))] == [prefix[:1] for prefix in app_prefixes(AppId(2))]
+
+
+def test_a_copy_of_the_state_that_was_left_behind_is_not_taken_for_it_after_an_upgrade() -> None:
+    """An instance that went elsewhere without its state, and comes back, begins under a lot that the copy has not."""
+    first, second = versions(BUILDS["stateful"])
+    before = SmallNode(first)
+    fed(before, range(20))
+    with before.store.write() as txn:
+        for number in range(before.graph.instance_count):
+            keep_lot(txn, InstanceId(before.app, number), (7, number))
+    kept = succession("f", manifest_of(before.graph), manifest_of(compile_flow(second)))
+    adopt(before.store, before.app, AppId(2), kept)
+    after = SmallNode(second, store=before.store, number=2)
+    assert after.state_of("op") != {}
+    [chain] = [one for one in after.graph.chains if "op" in one.operators]
+    plan = plan_chain(after.graph, after.app, chain)
+    old = before.graph.targets("op")
+    with after.store.write() as txn:
+        for index, number in enumerate(chain.instances):
+            begin_under(txn, plan, InstanceId(after.app, number), (7, old[index]), ())
+    assert after.state_of("op") != {}
+    with after.store.write() as txn:
+        for number in chain.instances:
+            begin_under(txn, plan, InstanceId(after.app, number), (8, 0), ())
+    assert after.state_of("op") == {}

@@ -1,9 +1,15 @@
 """Apps on a ring of nodes: found a steward, placed along their trees, kept running whoever is lost, and ended."""
 
+import msgspec
 import pytest
 
-from headwater.node.events import NodeConfig, NodeStarted
+import headwater as hw
+from headwater.dataflow.compile import compile_flow
+from headwater.model.time import SECOND, Duration
+from headwater.node.events import CarryingConfig, NodeConfig, NodeStarted
+from headwater.sim.flows import FlowWorld
 from headwater.sim.nodes import NodeWorld
+from headwater.sim.witness import Witness
 
 
 def grown(seed: int, nodes: int, *, config: NodeConfig | None = None, zones: int = 2) -> NodeWorld:
@@ -61,6 +67,64 @@ def test_a_steward_is_of_the_zone_of_the_owner() -> None:
     for address, node in world.nodes.items():
         for entry in node.register.entries.values():
             assert entry.owner.zone == world.nodes[address].own.zone
+
+
+IN_AN_HOUR = Duration(3_600 * SECOND)
+
+
+@pytest.mark.parametrize(("nodes", "zones"), [(1, 1), (8, 4), (40, 1)])
+def test_a_search_that_finds_no_steward_ends_when_nobody_is_left_to_ask(nodes: int, zones: int) -> None:
+    """Alone, with one other of the zone, or with others who ask others: nobody waits for an answer that cannot come."""
+    world = grown(3, nodes, config=NodeConfig(search_patience=IN_AN_HOUR), zones=zones)
+    world.submit(world.random_app("app", operators=3, sources=1), sorted(world.nodes)[0])
+    assert world.run_until(lambda: "app" in world.runs_since, at_most=10), world.faults()
+    assert world.steward_hops == [1], "it was appointed, and no other had been found"
+
+
+def test_a_search_whose_words_are_lost_ends_after_a_while() -> None:
+    """All others of the zone are cut off when they are asked; they are waited for as long as patience lasts."""
+    world = grown(3, 8, zones=2)
+    owner = world.nodes[sorted(world.nodes)[0]].own
+    away = [one for one, node in world.nodes.items() if node.own.zone == owner.zone and one != owner.address]
+    world.network.part(dict.fromkeys(away, 1))
+    spec = world.random_app("app", operators=3, sources=1)
+    world.submit(msgspec.structs.replace(spec, sources=(owner,)), owner.address)
+    assert world.run_until(lambda: "app" in world.runs_since, at_most=30), world.faults()
+
+
+def flow_world(config: NodeConfig) -> FlowWorld:
+    """Return four nodes with engines, and good links."""
+    world = FlowWorld(3, nodes=4, zones=1, links_fail=False, witness=Witness())
+    world.config = config
+    world.add()
+    for _ in range(3):
+        world.join()
+        world.run(0.3)
+    assert world.run_until(world.is_whole, at_most=60)
+    return world
+
+
+def test_rows_come_in_as_soon_as_the_owner_knows_that_its_app_runs() -> None:
+    """No timer is waited for: whatever is asked again after an hour was answered before."""
+    world = flow_world(NodeConfig(retry=IN_AN_HOUR))
+    rows = hw.read.iterable([{"n": n} for n in range(4)]).filter(hw.col("n") > 1)
+    world.submit_flow(compile_flow(hw.flow("few", rows.sink(hw.to.memory()))))
+    assert world.run_until(world.is_done, at_most=60)
+
+
+def test_instances_that_rows_ask_for_at_the_same_time_are_all_started() -> None:
+    """Nobody has to ask a second time because another was being started just then."""
+    world = flow_world(NodeConfig(carrying=CarryingConfig(home_asked=IN_AN_HOUR)))
+    rows = hw.read.iterable([{"n": n} for n in range(64)])
+    seen = rows.key_by("n").stateful(count_seen, parallelism=8, name="seen")
+    world.submit_flow(compile_flow(hw.flow("many", seen.sink(hw.to.memory()))))
+    assert world.run_until(world.is_done, at_most=30)
+    assert {instance for _, instance in hosts(world)} == set(range(9))
+
+
+def count_seen(row: hw.Row, seen: int | None) -> tuple[hw.Row, int]:
+    """Count the rows of a key."""
+    return row, (seen or 0) + 1
 
 
 def test_one_more_steward_for_every_so_many_apps_and_fewer_again() -> None:

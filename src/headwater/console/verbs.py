@@ -42,6 +42,7 @@ def submit(
         str, typer.Argument(metavar="FLOW.py[:NAME]|APP", help="A file with flows, or an application by name.")
     ],
     to: ToOption = HERE,
+    name: Annotated[str, typer.Option(help="Of the app.", show_default="that of the flow")] = "",
     zone: Annotated[str, typer.Option(help="Of the node that answers for it.", show_default="that of --to")] = "",
     at: AtOption = None,
     rate: Annotated[float | None, typer.Option(help="Rows a second into an application.", show_default="all")] = None,
@@ -61,7 +62,7 @@ def submit(
     """Have a cluster run a file's flows, or an application."""
     ends = EndsText(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink)
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
-        submitted = cluster.submit(flow, zone=zone, at=_places(at or []), ends=ends, settings=settings or ())
+        submitted = cluster.submit(flow, zone=zone, at=_places(at or []), ends=ends, settings=settings or (), name=name)
         if wait:
             for one in submitted:
                 _show_status(cluster.wait(one.app), as_json=as_json)

@@ -13,7 +13,17 @@ import msgspec
 from headwater.dataflow.manifest import Layout
 from headwater.dataflow.succession import Succession
 from headwater.engine.positions import ConnectorRecord, read_record, write_record
-from headwater.engine.store import Snapshot, Store, all_queues, app_prefixes, code_prefix, state_prefix, times_key
+from headwater.engine.store import (
+    Snapshot,
+    Store,
+    Transaction,
+    all_queues,
+    app_prefixes,
+    code_prefix,
+    lot_key,
+    state_prefix,
+    times_key,
+)
 from headwater.engine.times import Times, read_times
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
@@ -33,7 +43,9 @@ def adopt(store: Store, before: AppId, after: AppId, kept: Succession) -> None:
                 write_record(txn, after, new, ConnectorRecord(position=position))
     for chain in kept.after.chains:
         for index in range(chain.parallelism):
-            _adopt_times(store, before, after, kept, chain, index)
+            with store.write() as txn:
+                _adopt_times(txn, before, after, kept, chain, index)
+                _adopt_lot(txn, before, after, kept, chain, index)
 
 
 def adopt_as_it_lies(store: Store, before: AppId, after: AppId) -> None:
@@ -56,17 +68,25 @@ def copy_range(store: Store, source: bytes, target: bytes) -> None:
         start = found[-1][0] + b"\0"
 
 
-def _adopt_times(store: Store, before: AppId, after: AppId, kept: Succession, chain: Layout, index: int) -> None:
+def _adopt_times(txn: Transaction, before: AppId, after: AppId, kept: Succession, chain: Layout, index: int) -> None:
     """Let the operators of an instance go on at the time that each had come to.
 
     Nothing is taken over of what was last told from one instance to another: they may not be neighbours any more, and
     whoever has something to tell tells it again.
     """
-    with store.write() as txn:
-        found = [_time_of(txn, before, kept, operator, index) for operator in chain.operators]
-        if any(time is not None for time in found):
-            times = Times({}, [time or OperatorTime() for time in found])
-            txn.put(times_key(InstanceId(after, chain.first_instance + index)), msgspec.msgpack.encode(times))
+    found = [_time_of(txn, before, kept, operator, index) for operator in chain.operators]
+    if any(time is not None for time in found):
+        times = Times({}, [time or OperatorTime() for time in found])
+        txn.put(times_key(InstanceId(after, chain.first_instance + index)), msgspec.msgpack.encode(times))
+
+
+def _adopt_lot(txn: Transaction, before: AppId, after: AppId, kept: Succession, chain: Layout, index: int) -> None:
+    """Remember of which placement the state is: a copy that was left behind here must not be taken for the one."""
+    operator = next((one for one in chain.operators if one in kept.kept), None)
+    if operator is not None:
+        lot = txn.get(lot_key(InstanceId(before, kept.before.chain_of(operator).first_instance + index)))
+        if lot is not None:
+            txn.put(lot_key(InstanceId(after, chain.first_instance + index)), bytes(lot))
 
 
 def _time_of(snapshot: Snapshot, before: AppId, kept: Succession, operator: str, index: int) -> OperatorTime | None:

@@ -135,6 +135,14 @@ def receive(
     return received, append(txn, instance, fresh)
 
 
+def keep_received(txn: Transaction, instance: InstanceId, origin: bytes, until: int) -> None:
+    """Expect nothing before a number from a store: where an instance ran before, it has taken all of it."""
+    if len(origin) != ORIGIN_BYTES or until < 0:
+        raise StoreError(f"no store is named {origin.hex()}, or numbers from {until}")
+    known = read_received(txn, instance, origin)
+    txn.put(received_key(instance, origin), _RECEIVED.pack(max(known.until, until), known.rows))
+
+
 def read_received(snapshot: Snapshot, instance: InstanceId, origin: bytes) -> Received:
     """Return what has come for an instance from one store."""
     packed = snapshot.get(received_key(instance, origin))

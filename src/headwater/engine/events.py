@@ -48,9 +48,10 @@ class InstanceGained:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGivenUp:
-    """An instance is to run elsewhere: no worker may begin a turn of it."""
+    """An instance is to run elsewhere: no worker may begin a turn of it, or only until what waits now is taken."""
 
     instance: InstanceId
+    when_taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ class Scheduler:
         self._stalled_at_us = 0
         self._retry_at: dict[InstanceId, int] = {}
         self._leaving: set[InstanceId] = set()  # given up, and still in a worker's hands
+        self._emptying: dict[InstanceId, tuple[int, int]] = {}  # given up once so many rows and marks were taken
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         """Take note of what happened and give out turns."""
@@ -159,7 +160,7 @@ class Scheduler:
                 return [RowsPassed((instance,))] if queue is not None and not queue.scheduled else []
             case RowsGone(instance, taken_rows, gone_bytes, taken_marks):
                 self.queues.took(instance, taken_rows, gone_bytes, now_us, taken_marks)
-                return []
+                return self._let_go(now_us)
             case WakeWanted(instance, wake_us):
                 self.queues.wake_at(instance, wake_us, now_us)
                 return []
@@ -185,10 +186,11 @@ class Scheduler:
                     self.queues.quieten(instance, is_quiet, now_us)
                 return []
             case InstanceGained(instance):
+                self._emptying.pop(instance, None)
                 self.queues.schedule(instance, True, now_us)
                 return []
-            case InstanceGivenUp(instance):
-                return self._give_up(instance, now_us)
+            case InstanceGivenUp(instance, when_taken):
+                return self._give_up(instance, when_taken, now_us)
             case Ticked():
                 return self._ticked(now_us)
         assert_never(event)
@@ -211,18 +213,28 @@ class Scheduler:
         del self.workers[worker.number]
         return [Dismiss(worker.number)]
 
-    def _give_up(self, instance: InstanceId, now_us: int) -> list[Effect]:
+    def _give_up(self, instance: InstanceId, when_taken: bool, now_us: int) -> list[Effect]:
         queue = self.queues.find(instance)
         if queue is None:
             return []
-        self.queues.schedule(instance, False, now_us)
-        if queue.runs_on is not None:
+        if when_taken:
+            self._emptying[instance] = (queue.put_rows, queue.put_marks)
+        else:
+            self._emptying.pop(instance, None)
             self._leaving.add(instance)
-            return []
-        return [LetGo(instance)]
+            self.queues.schedule(instance, False, now_us)
+        return self._let_go(now_us)
 
-    def _let_go(self) -> list[Effect]:
+    def _let_go(self, now_us: int) -> list[Effect]:
         """Tell which of the instances that were given up have come back from their workers."""
+        if not self._leaving and not self._emptying:
+            return []
+        for instance, (rows, marks) in list(self._emptying.items()):
+            queue = self.queues.find(instance)
+            if queue is None or (queue.taken_rows >= rows and queue.taken_marks >= marks):
+                del self._emptying[instance]
+                self._leaving.add(instance)
+                self.queues.schedule(instance, False, now_us)
         free = [one for one in self._leaving if (queue := self.queues.find(one)) is None or queue.runs_on is None]
         self._leaving.difference_update(free)
         return [LetGo(one) for one in sorted(free)]
@@ -238,7 +250,7 @@ class Scheduler:
             effects += self._apply(report, sinks, now_us)
         if sinks:
             effects.append(RowsPassed(tuple(sinks)))
-        effects += self._let_go()
+        effects += self._let_go(now_us)
         if worker is not None and (worker.dismissed or (worker.spare and self._at_ease(now_us))):
             effects += self._leave(worker)
         return effects
@@ -287,7 +299,7 @@ class Scheduler:
             if queue is not None:
                 _doubt(queue, part)
         self._release(worker, now_us)
-        return [Recount(instances), *self._let_go()] if instances else []
+        return [Recount(instances), *self._let_go(now_us)] if instances else []
 
     def _halt(self, app: AppId, now_us: int) -> None:
         for queue in list(self.queues.all()):

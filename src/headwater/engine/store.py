@@ -150,9 +150,24 @@ def handed_on_key(instance: InstanceId) -> bytes:
     return _INSTANCE.pack(b"O", instance.app, instance.number)
 
 
+def lot_key(instance: InstanceId) -> bytes:
+    """Where it lies under which lot an instance runs here, or did last."""
+    return _INSTANCE.pack(b"L", instance.app, instance.number)
+
+
+def lots_prefix(app: AppId) -> bytes:
+    """Where it lies under which lots instances of an app run here."""
+    return _APP.pack(b"L", app)
+
+
+def lot_instance(key: bytes) -> int:
+    """Return the number of the instance whose lot lies at this key."""
+    return int(_INSTANCE.unpack(key)[2])
+
+
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
-    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O"))
+    return tuple(_APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L"))
 
 
 _QUEUE: Final = struct.Struct("<12q")

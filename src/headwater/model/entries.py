@@ -73,6 +73,19 @@ def own_entry(name: str, groups: range) -> bytes:
     return _HEAD.pack(SHARED, 1 + groups.start + _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
 
 
+def is_shared(entry: bytes) -> bool:
+    """Whether an entry belongs to all keys together."""
+    return _HEAD.unpack_from(entry) == (SHARED, _SIGN)
+
+
+def belongs_to(entry: bytes, groups: range) -> bool:
+    """Whether an entry is of a key in these groups, or of the instance that owns them; what is shared is of nobody."""
+    group = group_of_entry(entry)
+    if group != EVERY_GROUP:
+        return group in groups
+    return _HEAD.unpack_from(entry) == (SHARED, 1 + groups.start + _SIGN)
+
+
 def handed_over(entry: bytes, to: range) -> bytes:
     """Return the name under which an instance with these groups finds what another kept for itself."""
     space, place = _HEAD.unpack_from(entry)

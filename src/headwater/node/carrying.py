@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from headwater.engine.channels import Stretch, check_entries, hand_on, read_stretch, receive
+from headwater.engine.plans import ChainPlan
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import Store, Transaction, read_queue, schema_key
 from headwater.model.batch import decode_entry, schema_id
@@ -42,6 +43,14 @@ class Dock(Protocol):
         """Return how many bytes an app's queues may still take."""
         ...
 
+    def plan(self, instance: InstanceId) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue, or its app is not open."""
+        ...
+
+    def holds(self, app: str) -> bool:
+        """Whether anything of an app is in the store, even if it could not be opened."""
+        ...
+
 
 @dataclass(slots=True)
 class OpenApp:
@@ -50,6 +59,7 @@ class OpenApp:
     id: AppId
     key: NodeId
     here: set[int] = field(default_factory=set)  # instances that run here: their rows are taken here
+    leaving: set[int] = field(default_factory=set)  # instances that are moving elsewhere: no more rows are taken
 
 
 class UnderWay(NamedTuple):
@@ -137,7 +147,8 @@ class Carrying:
         """Take the rows of an instance from now on, and tell the nodes on the way up."""
         self.apps[app].here.add(instance)
         self._drop((app, instance))
-        self._tell_up(app, (instance,))
+        if instance not in self.apps[app].leaving:
+            self._tell_up(app, (instance,))
         if BOUND not in self._ground.timers:
             self._ground.come_back(BOUND, self._config.tell)
 
@@ -146,6 +157,27 @@ class Carrying:
         if app in self.apps:
             self.apps[app].here.discard(instance)
             self.rows_wait(app, instance)
+
+    def close_door(self, app: str, instance: int) -> None:
+        """Take no more rows for an instance that moves elsewhere: they stay with their senders."""
+        self.apps[app].leaving.add(instance)
+
+    def open_door(self, app: str, instance: int) -> None:
+        """Take rows for an instance, once it runs here."""
+        self.apps[app].leaving.discard(instance)
+
+    def has_gone_to(self, app: str, instance: int, host: Peer) -> None:
+        """Show rows the way to where an instance has moved."""
+        self.open_door(app, instance)
+        self._bound[app, instance] = (host, self._ground.now)
+
+    def is_empty(self) -> bool:
+        """Whether no rows lie here that have to go elsewhere."""
+        if self._dock is None:
+            return True
+        with self._dock.store.read() as snapshot:
+            queues = [read_queue(snapshot, outbox.instance) for outbox in self.outboxes.values()]
+        return all(queue.head_sequence == queue.next_sequence for queue in queues)
 
     def _drop(self, place: tuple[str, int]) -> None:
         self.outboxes.pop(place, None)
@@ -156,7 +188,7 @@ class Carrying:
         told = False
         for app, known in self.apps.items():
             if known.here:
-                self._tell_up(app, sorted(known.here))
+                self._tell_up(app, sorted(known.here - known.leaving))
                 told = True
         now = self._ground.now
         self._bound = {
@@ -360,7 +392,7 @@ class Carrying:
         """Keep rows for an instance that runs here, and say so; bring all others nearer to theirs."""
         sending = message.sending
         app = self.apps.get(sending.app)
-        if app is not None and self._dock is not None and sending.instance in app.here:
+        if app is not None and self._dock is not None and sending.instance in app.here | app.leaving:
             self._keep(message, app, self._dock)
         else:
             self._bring_nearer(message)
@@ -371,7 +403,7 @@ class Carrying:
         try:
             check_entries(sending.entries, sending.since, sending.until)
             stretch = Stretch(sending.since, sending.until, sending.entries)
-            room = dock.room_bytes(app.id)
+            room = 0 if sending.instance in app.leaving else dock.room_bytes(app.id)
             until, lacks = self._store(dock, identity, sending, stretch, room)
         except StoreFull:
             return  # it comes again, when there may be room

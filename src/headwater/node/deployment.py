@@ -7,7 +7,7 @@
 It remembers what was asked and has not been answered; all that must survive the steward is in the entry.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -47,6 +47,9 @@ class Deployment:
     sources_heard: dict[int, Instant] = field(default_factory=dict)
     sources_read: set[int] = field(default_factory=set)
     wanted: set[int] = field(default_factory=set)  # instances on demand that rows have asked for
+    moving: dict[int, bool | None] = field(default_factory=dict)  # need another host; whether theirs has their state
+    lost: set[int] = field(default_factory=set)  # of those, such as have a host that is silent for long
+    moved_at: Instant | None = None  # when a host last wanted to be rid of what it runs
     agreed: tuple[m.Placed, ...] = ()  # how the app is placed, as its owner said last
     proposed_since: Instant | None = None  # another placement, which the owner has not answered yet
     owner_knows: bool = False
@@ -58,24 +61,22 @@ class Deployment:
         self.tries = 0
 
     def missing(self, entry: m.Entry) -> list[int]:
-        """Return the instances that have no host."""
+        """Return the instances that need a host, or another; those on demand need one once a row needs them."""
         placed = {one.instance for one in entry.placed}
-        return [number for number in range(len(entry.spec.chains)) if number not in placed]
+        chains = enumerate(entry.spec.chains)
+        unplaced = {one for one, chain in chains if one not in placed and (not chain.on_demand or one in self.wanted)}
+        return sorted(unplaced | (placed & self.moving.keys()))
 
     def to_start(self, entry: m.Entry) -> list[m.Placed]:
         """Return the instances that should run, and have not said so."""
-        return [one for one in entry.placed if one.instance not in self.started and self.is_wanted(entry, one.instance)]
-
-    def is_wanted(self, entry: m.Entry, instance: int) -> bool:
-        """Whether an instance should run: one on demand only if rows have asked for it."""
-        return instance in self.wanted or instance in self.started or not entry.spec.chains[instance].on_demand
+        return [one for one in entry.placed if one.instance not in self.started]
 
     def nodes_on_ways(self) -> list[Peer]:
         """Return all nodes on the ways of all sources, each once."""
         return list({peer.id: peer for way in self.ways.values() for peer in way}.values())
 
-    def place(self, entry: m.Entry, policy: PlacementPolicy) -> list[m.Placed] | None:
-        """Return spots for the instances that have none; None if the ways do not lead to one root."""
+    def place(self, entry: m.Entry, policy: PlacementPolicy) -> dict[int, Spot] | None:
+        """Return spots for the instances that need one; None if the ways do not lead to one root."""
         ways = {source: way for source, way in self.ways.items() if way}
         if not ways or len({way[-1].id for way in ways.values()}) != 1:
             return None
@@ -86,8 +87,36 @@ class Deployment:
             chain = entry.spec.chains[instance]
             fed = tuple(numbers.index(source) for source in chain.sources if source in ways) or (0,)
             wishes.append(Wish(instance, chain.operators, chain.stage, fed))
-        spots = policy.place(wishes, steps)
-        return [_placed(instance, spot) for instance, spot in sorted(spots.items())]
+        return policy.place(wishes, steps)
+
+    def placed_at(self, entry: m.Entry, spots: Mapping[int, Spot]) -> tuple[m.Placed, ...]:
+        """Return where all instances are placed, with these at new spots; what one kept elsewhere is to be fetched."""
+        lot = (entry.term, entry.version + 1)
+        placed = {one.instance: one for one in entry.placed}
+        for instance, spot in spots.items():
+            before = placed.get(instance)
+            if before is None:
+                placed[instance] = m.Placed(instance, spot.peer, spot.anchor, lot)
+            elif before.host.id != spot.peer.id:
+                placed[instance] = m.Placed(instance, spot.peer, spot.anchor, lot, self._whence(entry, before))
+        return tuple(placed[instance] for instance in sorted(placed))
+
+    def _whence(self, entry: m.Entry, before: m.Placed) -> m.Whence | None:
+        """Return where the state of an instance lies: with its host, or where that one has not fetched it from yet.
+
+        A sink has none: what it has written is where it was written.
+        """
+        instance, further = before.instance, before.whence
+        if entry.spec.chains[instance].operators == 0:
+            return None
+        match self.moving.get(instance, True):
+            case False:
+                return further
+            case True:
+                further = None
+        if further is not None:
+            further = m.Whence(further.host, further.lot, further.is_lost)
+        return m.Whence(before.host, before.lot, instance in self.lost, further)
 
     def load_told(self, peer: Peer) -> int | None:
         """Return how many operators run on a node, as it was told when we placed; None if nobody told us."""
@@ -102,7 +131,7 @@ class Deployment:
 
     def _room(self, peer: Peer) -> Room:
         told = self.rooms.get(peer.id)
-        if told is None or peer.id in self.refused:
+        if told is None or (peer.id in self.refused and told.capacity > 0):
             return Room(peer, 1, 1)  # full, as far as we know
         return Room(peer, told.load, told.capacity)
 
@@ -112,7 +141,3 @@ class Deployment:
             for near, load, capacity, rtt_us in told.around:
                 if near.id not in self.refused:
                     yield Room(near, load, capacity, rtt_us)
-
-
-def _placed(instance: int, spot: Spot) -> m.Placed:
-    return m.Placed(instance, spot.peer, spot.anchor)

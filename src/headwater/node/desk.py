@@ -181,6 +181,7 @@ class Desk:
         app = entry.spec.name
         changed = m.StewardChanged(self._ground.own, app, entry.term)
         hosts = {placed.host.id: placed.host for placed in entry.placed}
+        hosts |= {one.whence.host.id: one.whence.host for one in entry.placed if one.whence is not None}
         hosts |= {peer.id: peer for peer in (*entry.spec.sources, entry.owner)}
         for peer in hosts.values():
             self._ground.send(peer, changed)
@@ -263,15 +264,25 @@ class Desk:
             if instance < 0:
                 deployment.sources_heard[-1 - instance] = self._ground.now
             if self._belongs(entry, instance, message.sender):
-                deployment.instances_heard[instance] = self._ground.now
-                if instance >= 0:
-                    deployment.started.add(instance)
+                if instance < 0 or _has(entry, instance, message.sender):
+                    deployment.instances_heard[instance] = self._ground.now
+                    if instance >= 0:
+                        deployment.started.add(instance)
                 mine.append((app, instance, entry.term))
             else:
                 unknown.append((app, instance))
+        for app, instance, _ in message.arriving:
+            if app in self.steps.deployments:
+                self.steps.deployments[app].heard[message.sender.id] = self._ground.now
+                self.steps.deployments[app].unheard.discard(message.sender.id)
+                if not self._belongs(self._register.entries[app], instance, message.sender):
+                    unknown.append((app, instance))
         if mine or unknown or strange:
             told = m.HostTold(self._ground.own, tuple(mine), tuple(unknown), tuple(strange))
             self._ground.send(message.sender, told)
+        if message.is_leaving:
+            for app in list(self._register.entries):
+                self.steps.move_away(app, message.sender)
 
     def _point_on(self, app: str, host: Peer) -> None:
         """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
@@ -284,7 +295,13 @@ class Desk:
         if instance < 0:
             source = -1 - instance
             return source < len(entry.spec.sources) and entry.spec.sources[source].id == host.id
-        return any(placed.instance == instance and placed.host.id == host.id for placed in entry.placed)
+        return _has(entry, instance, host) or self._is_fetched_from(entry, instance, host)
+
+    def _is_fetched_from(self, entry: m.Entry, instance: int, host: Peer) -> bool:
+        """Whether an instance is on its way from a host, where it has to stay until it has arrived."""
+        started = self.steps.deployments[entry.spec.name].started
+        whences = (placed.whence for placed in entry.placed if placed.instance == instance)
+        return instance not in started and any(one is not None and one.host.id == host.id for one in whences)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -313,3 +330,8 @@ class Desk:
         if entry.phase not in ENDS:
             self.steps.change(entry, phase=AppPhase.ENDING)
             self.steps.go_on(entry.spec.name)
+
+
+def _has(entry: m.Entry, instance: int, host: Peer) -> bool:
+    """Whether an instance is placed on a host."""
+    return any(placed.instance == instance and placed.host.id == host.id for placed in entry.placed)

@@ -48,6 +48,11 @@ class LeaveWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainWanted:
+    """This node is to leave for good: what runs here has to move elsewhere before."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeTicked:
     """The deadline has come."""
 
@@ -99,6 +104,7 @@ NodeEvent = (
     | AppEndWanted
     | SendingWanted
     | LeaveWanted
+    | DrainWanted
     | NodeTicked
     | AppOpened
     | AppClosed
@@ -124,6 +130,23 @@ class StartInstance(NamedTuple):
     anchor: Peer
     flow: bytes
     key: NodeId
+    lot: tuple[int, int] = (0, 0)
+
+
+class AwaitInstance(NamedTuple):
+    """Open an app of which an instance is to run here, once what it had elsewhere has come."""
+
+    app: str
+    instance: int
+    flow: bytes
+    key: NodeId
+
+
+class EmptyInstance(NamedTuple):
+    """Run an instance here until what waits for it now is done, then no more: it moves elsewhere."""
+
+    app: str
+    instance: int
 
 
 class StopInstance(NamedTuple):
@@ -209,9 +232,15 @@ class NoteActive(NamedTuple):
     """Take note that this node is in the ring."""
 
 
+class NoteDrained(NamedTuple):
+    """Take note that nothing runs here any more. What its store has, and others have yet to fetch, it may not know."""
+
+
 NodeEffect = (
     SendMessage
     | StartInstance
+    | AwaitInstance
+    | EmptyInstance
     | StopInstance
     | NoteRowsPut
     | NoteRowsGone
@@ -224,6 +253,7 @@ NodeEffect = (
     | NoteHandedDown
     | NoteDelivered
     | NoteActive
+    | NoteDrained
 )
 
 

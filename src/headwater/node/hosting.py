@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.events import StartInstance, StopInstance
+from headwater.node.events import AwaitInstance, StartInstance, StopInstance
 from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
@@ -28,6 +28,8 @@ class Hosted:
     steward: Peer
     anchor: Peer
     heard: Instant  # when a steward last answered us
+    lot: tuple[int, int] = (0, 0)
+    is_arriving: bool = False  # what it had elsewhere has yet to come
     strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
@@ -43,6 +45,9 @@ class Sourced:
     is_read: bool = False  # whether its rows are being read
 
 
+Place = tuple[str, int, Hosted | Sourced]  # an app, and an instance or (negative) a source of it
+
+
 class Hosting:
     """The part of a node that runs instances."""
 
@@ -52,6 +57,7 @@ class Hosting:
         self.hosted: dict[tuple[str, int], Hosted] = {}
         self.sourced: dict[tuple[str, int], Sourced] = {}
         self.trees_wanted: dict[NodeId, bool] = {}  # changes that the trees have not been told yet
+        self.fetches_wanted: list[m.StartAsked] = []  # instances whose state is elsewhere, and nobody has asked for it
         self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
         self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves, the latest last
 
@@ -59,6 +65,16 @@ class Hosting:
     def load(self) -> int:
         """How many operators run here."""
         return sum(hosted.chain.operators for hosted in self.hosted.values())
+
+    @property
+    def _capacity(self) -> int:
+        """How many operators could run here: none where everything is to leave."""
+        return 0 if self._ground.is_draining else self._ground.config.capacity
+
+    def drain(self) -> None:
+        """Have stewards place elsewhere what runs here."""
+        self._changed()
+        self.beat()
 
     def begin(self) -> None:
         """Begin to tell stewards what runs here."""
@@ -111,7 +127,7 @@ class Hosting:
             if peer.id in ground.ring.known.leaves:
                 around.append((peer, load, capacity, ground.ring.known.rtt_us(peer.id) or 1_000_000))
         around.sort(key=lambda room: (room[1], room[3], room[0].id))
-        told = m.RoomTold(ground.own, message.number, self.load, ground.config.capacity, tuple(around[:AROUND_MAX]))
+        told = m.RoomTold(ground.own, message.number, self.load, self._capacity, tuple(around[:AROUND_MAX]))
         ground.send(message.sender, told)
 
     def load_told(self, message: m.LoadTold) -> None:
@@ -128,7 +144,7 @@ class Hosting:
 
     def leaf_gained(self, peer: Peer) -> None:
         """Tell a new leaf how much room we have."""
-        self._ground.send(peer, m.LoadTold(self._ground.own, self.load, self._ground.config.capacity))
+        self._ground.send(peer, m.LoadTold(self._ground.own, self.load, self._capacity))
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more."""
@@ -140,7 +156,7 @@ class Hosting:
 
     def tell_load(self) -> None:
         """Tell our leaves how much room we have."""
-        told = m.LoadTold(self._ground.own, self.load, self._ground.config.capacity)
+        told = m.LoadTold(self._ground.own, self.load, self._capacity)
         for peer in self._ground.ring.known.leaves:
             self._ground.send(peer, told)
 
@@ -150,8 +166,8 @@ class Hosting:
         """Return the steward of an app of which something is here."""
         return next((kept.steward for _, kept in self._places_of(app)), None)
 
-    def start_asked(self, message: m.StartAsked) -> None:
-        """Run an instance, if there is room."""
+    def start_asked(self, message: m.StartAsked, *, has_run: bool) -> None:
+        """Run an instance, if there is room; `has_run` if it did before, and what it kept is here."""
         if message.instance < 0:
             self._read_asked(message)
             return
@@ -161,16 +177,41 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         self._all_in_care_of(message.sender, message.app, message.term)
-        started = known is not None or self._has_room_for(message)
-        if known is not None:
-            self._in_care_of(message.sender, message.app, message.instance, message.term)
-        elif started:
-            self.hosted[place] = Hosted(message.chain, message.term, message.sender, message.anchor, ground.now)
+        if known is None and not self._has_room_for(message):
+            self._tell_started(message, started=False, has_run=has_run)
+            return
+        if known is None or known.lot != message.lot:
+            self._host(message)
+        self._in_care_of(message.sender, message.app, message.instance, message.term)
+        if not self.hosted[place].is_arriving:
             ground.emit(_start(message))
+            self._tell_started(message, started=True)
+
+    def _host(self, message: m.StartAsked) -> None:
+        ground, place = self._ground, (message.app, message.instance)
+        hosted = Hosted(message.chain, message.term, message.sender, message.anchor, ground.now, message.lot)
+        self.hosted[place] = hosted
+        self._changed()
+        if message.whence is not None:
+            hosted.is_arriving = True
+            self.fetches_wanted.append(message)
+            ground.emit(AwaitInstance(message.app, message.instance, message.flow, message.key))
+
+    def arrived(self, asked: m.StartAsked) -> None:
+        """Run an instance whose state has come."""
+        hosted = self.hosted[asked.app, asked.instance]
+        hosted.is_arriving = False
+        self._ground.emit(_start(asked))
+        self._tell_started(asked, started=True)
+
+    def gave_away(self, place: tuple[str, int]) -> None:
+        """Care no more for an instance that runs elsewhere."""
+        if self.hosted.pop(place, None) is not None:
             self._changed()
-        ground.send(
-            message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=started)
-        )
+
+    def _tell_started(self, asked: m.StartAsked, *, started: bool, has_run: bool = True) -> None:
+        told = m.StartTold(self._ground.own, asked.app, asked.term, asked.instance, started, has_run)
+        self._ground.send(asked.sender, told)
 
     def _read_asked(self, message: m.StartAsked) -> None:
         """Read a source; its rows wait here until they find their instances."""
@@ -194,6 +235,8 @@ class Hosting:
         Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
         while others have nothing to do.
         """
+        if self._ground.is_draining:
+            return False
         load = self.load + message.chain.operators
         of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
         is_surprised = message.load is not None and of_others > message.load
@@ -238,17 +281,21 @@ class Hosting:
         """Tell every steward what of its apps is here."""
         ground = self._ground
         ground.come_back(BEAT, ground.config.beat)
-        by_steward: dict[Peer, list[tuple[str, int, int]]] = {}
+        by_steward: dict[Peer, list[Place]] = {}
         for (app, instance), hosted in self.hosted.items():
-            by_steward.setdefault(self._whom_to_tell(hosted), []).append((app, instance, hosted.term))
-        unread: dict[Peer, list[tuple[str, int]]] = {}
+            by_steward.setdefault(self._whom_to_tell(hosted), []).append((app, instance, hosted))
         for (app, source), sourced in self.sourced.items():
-            steward = self._whom_to_tell(sourced)
-            by_steward.setdefault(steward, []).append((app, -1 - source, sourced.term))
-            if not sourced.is_read:
-                unread.setdefault(steward, []).append((app, source))
+            by_steward.setdefault(self._whom_to_tell(sourced), []).append((app, -1 - source, sourced))
         for steward, places in by_steward.items():
-            ground.send(steward, m.HostBeat(ground.own, tuple(places), tuple(unread.get(steward, ()))))
+            self._tell_of(steward, places)
+
+    def _tell_of(self, steward: Peer, places: list[Place]) -> None:
+        """Tell a steward of instances that run here or have yet to arrive, and of sources."""
+        arriving = tuple(_told(place) for place in places if _is_arriving(place))
+        hosted = tuple(_told(place) for place in places if not _is_arriving(place))
+        unread = tuple((app, -1 - one) for app, one, kept in places if isinstance(kept, Sourced) and not kept.is_read)
+        beat = m.HostBeat(self._ground.own, hosted, unread, arriving, self._ground.is_draining)
+        self._ground.send(steward, beat)
 
     def _whom_to_tell(self, kept: Hosted | Sourced) -> Peer:
         """Return its steward; of one that has been silent for long, whoever is at its place now and may be the heir."""
@@ -312,8 +359,7 @@ class Hosting:
         for instance, kept in self._places_of(message.app):
             self._in_care_of(message.sender, message.app, instance, message.term)
             if kept.steward.id == message.sender.id:
-                beat = m.HostBeat(self._ground.own, ((message.app, instance, kept.term),))
-                self._ground.send(message.sender, beat)
+                self._tell_of(message.sender, [(message.app, instance, kept)])
 
     def _places_of(self, app: str) -> list[tuple[int, Hosted | Sourced]]:
         return [
@@ -328,5 +374,16 @@ class Hosting:
                 self._in_care_of(steward, app, instance, term)
 
 
+def _told(place: Place) -> tuple[str, int, int]:
+    app, instance, kept = place
+    return app, instance, kept.term
+
+
+def _is_arriving(place: Place) -> bool:
+    kept = place[2]
+    return isinstance(kept, Hosted) and kept.is_arriving
+
+
 def _start(message: m.StartAsked) -> StartInstance:
-    return StartInstance(message.app, message.instance, message.chain, message.anchor, message.flow, message.key)
+    chain, anchor, flow = message.chain, message.anchor, message.flow
+    return StartInstance(message.app, message.instance, chain, anchor, flow, message.key, message.lot)

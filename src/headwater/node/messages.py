@@ -1,5 +1,6 @@
 """What nodes say to one another about apps: finding stewards, registering, placing and keeping instances."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage
+from headwater.node.state_messages import AnyStateMessage
 from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
 from headwater.overlay.tree_messages import AnyTreeMessage
@@ -37,12 +39,31 @@ class AppSpec(msgspec.Struct, frozen=True, array_like=True):
     flow: bytes = b""
 
 
+class Whence(msgspec.Struct, frozen=True, array_like=True):
+    """Where an instance was before it was placed where it is: its state lies there until it is fetched."""
+
+    host: Peer
+    lot: tuple[int, int]
+    is_lost: bool = False  # it has been silent for long: if nobody else has it, do not wait for it much longer
+    before: "Whence | None" = None  # where it was to fetch it from, and may not have done so
+
+
 class Placed(msgspec.Struct, frozen=True, array_like=True):
     """Where an instance of an app runs, and the node on the way at which its rows turn off."""
 
     instance: int
     host: Peer
     anchor: Peer
+    lot: tuple[int, int] = (0, 0)  # of this placement; no other has the same
+    whence: Whence | None = None
+
+    def lots(self) -> Iterator[tuple[int, int]]:
+        """Go through the lots under which something of the instance may be needed."""
+        yield self.lot
+        whence = self.whence
+        while whence is not None:
+            yield whence.lot
+            whence = whence.before
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -80,6 +101,13 @@ class StewardTold(Message, frozen=True, tag="st"):
     steward: Peer
     apps: int
     hops: int
+
+
+class StewardUnknown(Message, frozen=True, tag="su"):
+    """I know of none with room, and have asked these others of the zone, if I was to."""
+
+    number: int
+    asked: tuple[NodeId, ...]
 
 
 class StewardHere(Message, frozen=True, tag="sh"):
@@ -264,6 +292,8 @@ class StartAsked(Message, frozen=True, tag="ia"):
     flow: bytes = b""
     key: NodeId = NodeId(b"")  # of the app's tree
     load: int | None = None  # operators of others that I think run there; None: I have not asked
+    lot: tuple[int, int] = (0, 0)  # of its placement with you
+    whence: Whence | None = None  # fetch what it had there, before it runs
 
 
 class StartTold(Message, frozen=True, tag="it"):
@@ -273,6 +303,7 @@ class StartTold(Message, frozen=True, tag="it"):
     term: int
     instance: int
     started: bool
+    has_run: bool = False  # under that lot, and what it kept is here
 
 
 class StopAsked(Message, frozen=True, tag="xa"):
@@ -296,6 +327,8 @@ class HostBeat(Message, frozen=True, tag="hh"):
 
     hosted: tuple[tuple[str, int, int], ...]
     unread: tuple[tuple[str, int], ...] = ()  # sources that are here, by number, and that nobody asked us to read
+    arriving: tuple[tuple[str, int, int], ...] = ()  # do not run yet: what they had elsewhere is being fetched
+    is_leaving: bool = False  # I am to leave for good: place elsewhere what runs here
 
 
 class HostTold(Message, frozen=True, tag="ht"):
@@ -324,6 +357,7 @@ class StewardMoved(Message, frozen=True, tag="sm"):
 ControlMessage = (
     StewardAsked
     | StewardTold
+    | StewardUnknown
     | StewardHere
     | Appointed
     | RegisterAsked
@@ -357,4 +391,4 @@ ControlMessage = (
     | StewardMoved
 )
 
-AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage | AnyRowMessage | AnyAsking
+AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage | AnyRowMessage | AnyStateMessage | AnyAsking

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node import row_messages
+from headwater.node import row_messages, state_messages
 from headwater.node.carrying import BOUND, Carrying, Dock
 from headwater.node.claims import Claims
 from headwater.node.desk import ANNOUNCE, Desk
@@ -18,6 +18,7 @@ from headwater.node.events import (
     AppEndWanted,
     AppOpened,
     AppSubmitted,
+    DrainWanted,
     InstanceClosed,
     InstanceOpened,
     LeaveWanted,
@@ -29,12 +30,14 @@ from headwater.node.events import (
     NodeTicked,
     NoteActive,
     NoteDelivered,
+    NoteDrained,
     NoteHandedDown,
     NoteWay,
     RowsWaited,
     SendMessage,
 )
 from headwater.node.hosting import BEAT, LOAD, Hosting
+from headwater.node.moving import Moving
 from headwater.node.part import Ground
 from headwater.node.register import REPLICAS, Register
 from headwater.node.seeking import Seeking
@@ -45,6 +48,7 @@ from headwater.overlay.trees import Trees
 from headwater.planner.placement import AlongTheWay, PlacementPolicy
 
 INHERIT: Final = ("inherit", b"")
+DRAIN: Final = ("drain", b"")
 
 
 class Node:
@@ -68,6 +72,7 @@ class Node:
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
         self.carrying = Carrying(self._ground, self.trees, dock, self.hosting.steward_of)
+        self.moving = Moving(self._ground, self.carrying, self.hosting, dock)
         self._claims = Claims(self._ground)
         self._waiting: list[AppSubmitted] = []  # until we are in the ring
 
@@ -92,8 +97,11 @@ class Node:
                 self._to_ring(event)
             case LeaveWanted():
                 self._to_ring(ring_events.LeavingWanted())
+            case DrainWanted():
+                self._drain()
             case _:
                 self._rows_event(event)
+        self.moving.settle()
         self._settle_trees()
         return ground.out
 
@@ -105,10 +113,12 @@ class Node:
                 self.carrying.opened(app, identity, key)
             case AppClosed(app):
                 self.carrying.closed(app)
+                self.moving.app_closed(app)
             case InstanceOpened(app, instance):
                 self.carrying.runs_here(app, instance)
             case InstanceClosed(app, instance):
                 self.carrying.runs_no_more(app, instance)
+                self.moving.goes_on(app)
 
     def deadline(self) -> Instant | None:
         """Return when to be told the time, whatever else happens."""
@@ -120,7 +130,7 @@ class Node:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
-        for part in (self.ring, self.trees, self.hosting, self.register, self.desk, self.carrying):
+        for part in (self.ring, self.trees, self.hosting, self.register, self.desk, self.carrying, self.moving):
             part.check()
 
     @property
@@ -220,6 +230,8 @@ class Node:
                 self.seeking.again(what)
             case "rows":
                 self.carrying.due(what)
+            case "move":
+                self.moving.again(what)
             case "deploy":
                 self.desk.steps.go_on(what)
             case _ if (name, what) == BEAT:
@@ -236,6 +248,19 @@ class Node:
                 self.desk.announce(self.seeking.known)
             case _ if (name, what) == INHERIT:
                 self._inherit()
+            case _ if (name, what) == DRAIN:
+                self._drain()
+
+    def _drain(self) -> None:
+        """Have everything placed elsewhere, and say when nothing is left here."""
+        ground, hosting = self._ground, self.hosting
+        if not ground.is_draining:
+            ground.is_draining = True
+            hosting.drain()
+        ground.come_back(DRAIN, ground.config.retry)
+        is_busy = hosting.hosted or hosting.sourced or self.seeking.owned or not self.moving.is_idle
+        if not is_busy and self.carrying.is_empty():
+            ground.emit(NoteDrained())
 
     def _inherit(self) -> None:
         """Take over from a steward that is dead, if its place on the ring is ours now; else tell whose it is."""
@@ -270,6 +295,15 @@ class Node:
         self.register.keep(message)
         self._look_for_inheritance()
 
+    def _start_asked(self, message: m.StartAsked) -> None:
+        spot = (message.app, message.instance)
+        self.moving.stays(spot, message.lot)
+        self.hosting.start_asked(message, has_run=self.moving.has_kept(spot, message.lot))
+
+    def _rows_kept(self, message: row_messages.RowsKept) -> None:
+        self.carrying.rows_kept(message)
+        self.moving.goes_on(message.app)
+
     def _steward_changed(self, message: m.StewardChanged) -> None:
         self.hosting.steward_changed(message)
         self.seeking.steward_changed(message)
@@ -287,6 +321,7 @@ _HEARD: Final[dict[type[Any], Any]] = {
     **dict.fromkeys(get_args(tree_messages.AnyTreeMessage), Node._tree_heard),
     m.StewardAsked: Node._steward_asked,
     m.StewardTold: lambda node, message: node.seeking.found(message),
+    m.StewardUnknown: lambda node, message: node.seeking.unknown(message),
     m.StewardHere: lambda node, message: node.seeking.here(message),
     m.Appointed: lambda node, message: node.desk.appointed(message),
     m.RegisterAsked: lambda node, message: node.desk.register_asked(message),
@@ -310,17 +345,26 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.RoomAsked: lambda node, message: node.hosting.room_asked(message),
     m.RoomTold: lambda node, message: node.desk.steps.room_told(message),
     m.LoadTold: lambda node, message: node.hosting.load_told(message),
-    m.StartAsked: lambda node, message: node.hosting.start_asked(message),
+    m.StartAsked: Node._start_asked,
     m.StartTold: lambda node, message: node.desk.steps.start_told(message),
     m.StopAsked: lambda node, message: node.hosting.stop_asked(message),
     m.StopTold: lambda node, message: node.desk.steps.stop_told(message),
     m.HostBeat: lambda node, message: node.desk.host_beat(message),
     m.HostTold: lambda node, message: node.hosting.told(message),
     row_messages.RowsSent: lambda node, message: node.carrying.rows_sent(message),
-    row_messages.RowsKept: lambda node, message: node.carrying.rows_kept(message),
+    row_messages.RowsKept: Node._rows_kept,
     row_messages.InstancesHere: lambda node, message: node.carrying.instances_here(message),
     row_messages.HomeTold: lambda node, message: node.carrying.home_told(message),
     row_messages.HomeWanted: lambda node, message: node.desk.steps.home_wanted(message),
+    state_messages.StateAsked: lambda node, message: node.moving.state_asked(message),
+    state_messages.StateTold: lambda node, message: node.moving.state_told(message),
+    state_messages.StateDelayed: lambda node, message: node.moving.state_delayed(message),
+    state_messages.StateUnknown: lambda node, message: node.moving.state_unknown(message),
+    state_messages.StateTaken: lambda node, message: node.moving.state_taken(message),
+    state_messages.StateForgotten: lambda node, message: node.moving.state_forgotten(message),
+    state_messages.StateRuns: lambda node, message: node.moving.state_runs(message),
+    state_messages.StateSought: lambda node, message: node.moving.state_sought(message),
+    state_messages.StateHere: lambda node, message: node.desk.steps.state_here(message),
     m.StewardChanged: Node._steward_changed,
     m.StewardMoved: Node._steward_moved,
 }

@@ -20,6 +20,7 @@ class Ground:
         self.own, self.config, self.rng = own, config, rng
         self.ring = Ring(own, config.overlay, rng)
         self.now = Instant(0)
+        self.is_draining = False  # this node is to leave for good
         self.timers: Timers[tuple[str, Any]] = Timers()
         self.out: list[NodeEffect] = []
 

@@ -1,9 +1,10 @@
 """How an app finds a steward of its zone: ask around, a few hops far; find none with room, and have one appointed.
 
 The node at which an app is submitted does the looking. Whoever is asked and is a steward with room, or knows of one,
-answers the asker; others ask a few more of their zone, at most as many hops far as the ring needs digits. Stewards tell
-those around them of themselves, so most know one already. Who is appointed is decided by the zone and by how many
-stewards are known to be full, so that those who look at the same time mostly appoint the same one.
+answers the asker; others ask a few more of their zone, at most as many hops far as the ring needs digits, and tell the
+asker whom they have asked. So it knows when nobody is left who might know of one, and waits no longer than that takes.
+Stewards tell those around them of themselves, so most know one already. Who is appointed is decided by the zone and by
+how many stewards are known to be full, so that those who look at the same time mostly appoint the same one.
 """
 
 import math
@@ -22,11 +23,25 @@ APPOINTED: Final = -1  # in place of hops: nobody was found
 
 
 @dataclass(slots=True)
+class Search:
+    """A look around: who was asked, as far as we were told, and who of them knows of no steward."""
+
+    asked: set[NodeId]
+    without: set[NodeId] = field(default_factory=set)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all who were asked have said that they know of none."""
+        return self.asked <= self.without
+
+
+@dataclass(slots=True)
 class Owned:
     """An app that was submitted here."""
 
     spec: m.AppSpec
     number: int = 0  # of the question that is open
+    search: Search | None = None  # that goes on under this number
     steward: Peer | None = None
     term: int = 0  # the highest that we heard of
     was_offered: bool = False  # to some steward, who may have taken it even if we never heard so
@@ -111,11 +126,19 @@ class Seeking:
         if known is not None:
             self._register(owned, known, 0)
             return
-        hops = search_hops(ground)
-        asked = m.StewardAsked(ground.own, owned.number, ground.own, 1, hops - 1)
-        for peer in self._some_of_zone():
+        asked = m.StewardAsked(ground.own, owned.number, ground.own, 1, search_hops(ground) - 1)
+        some = self._some_of_zone()
+        for peer in some:
             ground.send(peer, asked)
+        owned.search = Search({peer.id for peer in some})
         ground.come_back(("app", owned.spec.name), ground.config.search_patience)
+        self._end_search(owned)
+
+    def _end_search(self, owned: Owned) -> None:
+        """Appoint a steward if nobody is left who might know of one."""
+        if owned.search is not None and owned.search.is_over:
+            owned.search = None
+            self._appoint(owned)
 
     def _with_room(self, besides: set[NodeId]) -> Peer | None:
         rooms = [
@@ -153,6 +176,15 @@ class Seeking:
         if owned is None or owned.steward is not None or owned.is_registered or message.steward.id in owned.full:
             return
         self._register(owned, message.steward, message.hops)
+
+    def unknown(self, message: m.StewardUnknown) -> None:
+        """Take note that somebody knows of no steward."""
+        owned = self._asked(message.number)
+        if owned is None or owned.search is None or owned.steward is not None or owned.is_registered:
+            return
+        owned.search.without.add(message.sender.id)
+        owned.search.asked.update(message.asked[: self._ground.config.search_fanout])
+        self._end_search(owned)
 
     def registered(self, message: m.RegisterTold) -> None:
         """Take note that a steward cares for an app now, or look for another."""
@@ -264,11 +296,12 @@ class Seeking:
         if known is not None:
             apps = self.known[known.id][1]
             ground.send(message.asker, m.StewardTold(ground.own, message.number, known, apps, message.hops))
-        elif message.hops_left > 0:
-            further = m.StewardAsked(ground.own, message.number, message.asker, message.hops + 1, message.hops_left - 1)
-            for peer in self._some_of_zone():
-                if peer.id != message.asker.id:
-                    ground.send(peer, further)
+            return
+        others = [peer for peer in self._some_of_zone() if peer.id != message.asker.id and message.hops_left > 0]
+        further = m.StewardAsked(ground.own, message.number, message.asker, message.hops + 1, message.hops_left - 1)
+        for peer in others:
+            ground.send(peer, further)
+        ground.send(message.asker, m.StewardUnknown(ground.own, message.number, tuple(peer.id for peer in others)))
 
     def here(self, message: m.StewardHere) -> None:
         """Take note of a steward of our zone."""

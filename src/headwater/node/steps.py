@@ -9,16 +9,18 @@ from typing import Final
 import msgspec
 
 from headwater.model.peers import Peer
-from headwater.model.time import Instant
+from headwater.model.time import SECOND, Instant
 from headwater.node import messages as m
 from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
 from headwater.node.register import Register
 from headwater.node.row_messages import HomeTold, HomeWanted
+from headwater.node.state_messages import StateHere, StateSought
 from headwater.planner.placement import PlacementPolicy
 
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
+MOVING_AGAIN: Final = 5  # seconds between two attempts to place elsewhere what a host wants to be rid of
 SOURCE: Final = m.ChainSpec("source", 0, 0, ())
 
 
@@ -88,8 +90,12 @@ class Steps:
         if spots is None:  # the ways were told while the ring was changing: ask for them again
             deployment.ways.clear()
             return
-        changed = self.change(entry, placed=(*entry.placed, *spots), phase=AppPhase.STARTING)
-        self._start(changed, deployment)
+        placed = deployment.placed_at(entry, spots)
+        deployment.started &= {one.instance for one in placed if one in entry.placed}
+        deployment.heard |= {one.host.id: self._ground.now for one in placed if one not in entry.placed}
+        deployment.moving.clear()
+        deployment.lost.clear()
+        self._start(self.change(entry, placed=placed, phase=AppPhase.STARTING), deployment)
 
     def path_told(self, message: m.PathTold) -> None:
         """Take note of a source's way to the root; with the last one go on."""
@@ -113,6 +119,7 @@ class Steps:
 
     def _start(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, spec = self._ground, entry.spec
+        deployment.started -= self._silent(entry, deployment)
         waiting = deployment.to_start(entry)
         if not waiting:
             self._run(entry, deployment)
@@ -120,18 +127,56 @@ class Steps:
         if not is_agreed(ground, entry, deployment):
             return
         if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
-            replaceable = [placed.host for placed in waiting if not is_kept(entry, placed)]
+            replaceable = [placed for placed in waiting if not is_kept(entry, placed)]
             if replaceable:
                 self._place_anew(entry, deployment, replaceable)
                 return
+        lost = [one for one in waiting if is_kept(entry, one) and is_lost(ground, entry, one, deployment)]
+        if lost:
+            self._place_anew(entry, deployment, lost, are_lost=True)
+            return
         for placed in waiting:
             load = deployment.load_told(placed.host) if deployment.tries <= 1 else None
             self._ask_to_start(entry, placed, spec.chains[placed.instance], load)
+            if placed.whence is not None and self._has_been_silent(deployment, placed.host):
+                sought = StateSought(ground.own, spec.name, placed.instance, placed.whence.lot)
+                ground.send(placed.whence.host, sought)
+
+    def state_here(self, message: StateHere) -> None:
+        """Have an instance fetched by another, whose new host is gone and has not taken it."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or entry.phase != AppPhase.STARTING:
+            return
+        for placed in deployment.to_start(entry):
+            is_meant = placed.whence is not None and placed.whence.lot == message.lot
+            if is_meant and placed.instance == message.instance and self._has_been_silent(deployment, placed.host):
+                self._place_anew(entry, deployment, [placed], are_lost=True)
+                return
+
+    def _has_been_silent(self, deployment: Deployment, host: Peer) -> bool:
+        heard = deployment.heard.setdefault(host.id, self._ground.now)
+        return heard < self._ground.now - self._ground.config.host_silence_max
+
+    def _silent(self, entry: m.Entry, deployment: Deployment) -> set[int]:
+        """Return the instances of which nobody has heard of late: their host may have been restarted."""
+        now, heard = self._ground.now, deployment.instances_heard
+        quiet = Instant(now - self._ground.config.host_silence_max)
+        return {one.instance for one in entry.placed if heard.setdefault(one.instance, now) < quiet}
 
     def _ask_to_start(self, entry: m.Entry, placed: m.Placed, chain: m.ChainSpec, load: int | None = None) -> None:
         spec, own = entry.spec, self._ground.own
         asked = m.StartAsked(
-            own, spec.name, entry.term, placed.instance, chain, placed.anchor, spec.flow, spec.key, load
+            own,
+            spec.name,
+            entry.term,
+            placed.instance,
+            chain,
+            placed.anchor,
+            spec.flow,
+            spec.key,
+            load,
+            placed.lot,
+            placed.whence,
         )
         self._ground.send(placed.host, asked)
 
@@ -143,27 +188,51 @@ class Steps:
         if message.instance < 0:
             deployment.sources_read.add(-1 - message.instance)
             return
-        host = next((one.host for one in entry.placed if one.instance == message.instance), None)
-        if host is None or host.id != message.sender.id:
+        placed = next((one for one in entry.placed if one.instance == message.instance), None)
+        if placed is None or placed.host.id != message.sender.id:
             return  # it was placed elsewhere meanwhile; the host hears so when it next tells of it
         if not message.started:
-            self._place_anew(entry, deployment, [host])
+            self._place_anew(entry, deployment, [placed], has_run=message.has_run)
             return
         deployment.started.add(message.instance)
-        deployment.heard[host.id] = deployment.instances_heard[message.instance] = self._ground.now
+        deployment.heard[placed.host.id] = deployment.instances_heard[message.instance] = self._ground.now
         if entry.phase == AppPhase.STARTING and not deployment.to_start(entry):
             self._run(entry, deployment)
 
-    def _place_anew(self, entry: m.Entry, deployment: Deployment, hosts: list[Peer]) -> None:
-        """Find other spots for what does not run on these hosts, by what is known now; for nothing else."""
-        gone = {host.id for host in hosts}
+    def move_away(self, app: str, host: Peer) -> None:
+        """Find other places for what runs on a host that is to leave; it goes on there until it can be fetched."""
+        entry, deployment, now = self._register.entries[app], self.deployments[app], self._ground.now
+        leaving = [one for one in entry.placed if one.host.id == host.id and entry.spec.chains[one.instance].operators]
+        is_early = deployment.moved_at is not None and now - deployment.moved_at < MOVING_AGAIN * SECOND
+        if entry.phase == AppPhase.RUNNING and leaving and not is_early:
+            deployment.moved_at = now
+            self._place_anew(entry, deployment, leaving)
+
+    def _place_anew(
+        self,
+        entry: m.Entry,
+        deployment: Deployment,
+        whom: list[m.Placed],
+        *,
+        are_lost: bool = False,
+        has_run: bool | None = None,
+    ) -> None:
+        """Find other spots for these instances, by what is known now, and for what has not begun on their hosts.
+
+        What one of them keeps is to be fetched from its host, or from where that one has not fetched it yet: `has_run`
+        says whether it ran where it is, if that is known. If it did not, and came from nowhere, there is nothing.
+        """
+        gone = {placed.host.id for placed in whom}
         is_full_everywhere = gone <= deployment.refused
         deployment.refused |= gone
         if len(deployment.refused) > 64:
             deployment.refused = gone
-        kept = tuple(
-            placed for placed in entry.placed if placed.host.id not in gone or placed.instance in deployment.started
-        )
+        fresh = {one.instance for one in whom if has_run is False and one.whence is None}
+        keep_something = {one.instance for one in whom if is_kept(entry, one)} - fresh
+        deployment.moving |= {one: True if one in deployment.started else has_run for one in keep_something}
+        deployment.lost |= keep_something if are_lost else set()
+        stays = deployment.started | {one.instance for one in entry.placed if is_kept(entry, one)} - fresh
+        kept = tuple(one for one in entry.placed if one.host.id not in gone or one.instance in stays)
         deployment.ways.clear()
         deployment.rooms.clear()
         self.change(entry, placed=kept, phase=AppPhase.PLACING)
@@ -184,19 +253,15 @@ class Steps:
         ground, app = self._ground, entry.spec.name
         if not deployment.owner_knows:
             ground.send(entry.owner, m.AppRunning(ground.own, app, entry.term))
-        quiet = Instant(ground.now - ground.config.host_silence_max)
         lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
         if lost:
-            deployment.started -= {placed.instance for placed in lost}
-            self._place_anew(entry, deployment, [placed.host for placed in lost])
+            deployment.started -= {placed.instance for placed in lost if not is_kept(entry, placed)}
+            self._place_anew(entry, deployment, lost, are_lost=True)
             return
-        heard = deployment.instances_heard
-        wanted = (one.instance for one in entry.placed if deployment.is_wanted(entry, one.instance))
-        gone = {one for one in wanted if heard.setdefault(one, ground.now) < quiet}
-        if gone:  # the host is there, but was restarted, and knows nothing of them
-            deployment.started -= gone
+        if self._silent(entry, deployment):  # the host is there, but was restarted, and knows nothing of them
             self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
             return
+        quiet = Instant(ground.now - ground.config.host_silence_max)
         for number, peer in enumerate(entry.spec.sources):
             if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
                 ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
@@ -214,13 +279,15 @@ class Steps:
         if entry is None or deployment is None:
             return
         host = next((one.host for one in entry.placed if one.instance == message.instance), None)
-        if host is None:
-            return  # it is being placed
-        if message.instance in deployment.started:
-            self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
-        elif message.instance not in deployment.wanted and entry.phase == AppPhase.RUNNING:
+        if host is not None:
+            if message.instance in deployment.started:
+                self._ground.send(message.sender, HomeTold(self._ground.own, message.app, message.instance, host))
+        elif message.instance < len(entry.spec.chains) and message.instance not in deployment.wanted:
             deployment.wanted.add(message.instance)
-            self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
+            if entry.phase in (AppPhase.STARTING, AppPhase.RUNNING):  # else it is placed with the others
+                deployment.rooms.clear()
+                self.change(entry, phase=AppPhase.PLACING)
+                self.go_on(message.app)
 
     def placement_heard(self, message: m.PlacementHeard) -> None:
         """Go on with what the owner has agreed to, or with how the app was placed before."""
@@ -239,18 +306,19 @@ class Steps:
             self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
-        """Tell the owner no more that its app runs."""
-        deployment = self.deployments.get(message.app)
-        if deployment is not None:
-            deployment.owner_knows = True
+        """Tell the owner no more that its app runs; now that it knows, rows may come in."""
+        entry, deployment = self._entry(message.app), self.deployments.get(message.app)
+        if entry is None or deployment is None or deployment.owner_knows:
+            return
+        deployment.owner_knows = True
+        if entry.phase == AppPhase.RUNNING:
+            self._watch(entry, deployment)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def _stop(self, entry: m.Entry, deployment: Deployment) -> None:
         ground, spec = self._ground, entry.spec
-        places = [(placed.host, placed.instance) for placed in entry.placed]
-        places += [(peer, -1 - number) for number, peer in enumerate(spec.sources)]
-        waiting = [(peer, one) for peer, one in places if (peer.id, one) not in deployment.stopped]
+        waiting = [(peer, one) for peer, one in _places(entry) if (peer.id, one) not in deployment.stopped]
         if not waiting or deployment.tries > ground.config.tries_max:
             # Who did not answer hears that it is not wanted, whenever it is back and tells us of it.
             deployment.ended_at = ground.now
@@ -267,7 +335,7 @@ class Steps:
         if entry is None or deployment is None or entry.phase != AppPhase.ENDING:
             return
         deployment.stopped.add((message.sender.id, message.instance))
-        if len(deployment.stopped) >= len(entry.placed) + len(entry.spec.sources):
+        if {(peer.id, one) for peer, one in _places(entry)} <= deployment.stopped:
             self._stop(entry, deployment)
 
     def _bury(self, entry: m.Entry, deployment: Deployment) -> None:
@@ -280,3 +348,10 @@ class Steps:
             self._register.drop(entry.spec.name)
         else:
             ground.come_back(("deploy", entry.spec.name), ground.config.ended_kept)
+
+
+def _places(entry: m.Entry) -> list[tuple[Peer, int]]:
+    """Return all that is somewhere of an app: instances, also where they have yet to be fetched from, and sources."""
+    places = [(placed.host, placed.instance) for placed in entry.placed]
+    places += [(placed.whence.host, placed.instance) for placed in entry.placed if placed.whence is not None]
+    return [*places, *((peer, -1 - number) for number, peer in enumerate(entry.spec.sources))]

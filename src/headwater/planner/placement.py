@@ -76,13 +76,15 @@ class AlongTheWay:
             is_sink = wish.operators == 0
             step = way[-1 if is_sink else _place_on(len(way), wish.stage, stages)]
             at_the_data = wish.stage == 0 and len(wish.sources) == 1
+            if not is_sink:
+                step = _with_room(way, step)
             room = step.node if is_sink else self._choose(step, wish, taken, at_the_data=at_the_data)
             taken.add(room, wish.operators)
             spots[wish.instance] = Spot(room.peer, step.node.peer)
         return spots
 
     def _choose(self, step: Step, wish: Wish, taken: "_Taken", *, at_the_data: bool) -> Room:
-        rooms = [step.node, *step.around]
+        rooms = _open(step) or [step.node]
         load = taken.load(step.node) + wish.operators
         if at_the_data and load <= min(step.node.capacity, max(self.crowded, wish.operators)):
             return step.node
@@ -114,6 +116,18 @@ def _common_way(ways: Sequence[Sequence[Step]]) -> Sequence[Step]:
         shared += 1
     assert shared > 0, "ways that do not end in one root"
     return ways[0][len(ways[0]) - shared :]
+
+
+def _open(step: Step) -> list[Room]:
+    """Return who takes instances at a place on the way: whoever is to leave for good has no capacity."""
+    return [room for room in (step.node, *step.around) if room.capacity > 0]
+
+
+def _with_room(way: Sequence[Step], wanted: Step) -> Step:
+    """Return the place on a way that is nearest to the wanted one and has anybody who takes instances."""
+    at = way.index(wanted)
+    able = [(abs(number - at), number) for number, step in enumerate(way) if _open(step)]
+    return way[min(able)[1]] if able else wanted
 
 
 def _place_on(length: int, stage: int, stages: int) -> int:

@@ -5,6 +5,7 @@ It comes from the flow that this node was given on its own machine, never from a
 
 import functools
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -29,8 +30,8 @@ class _Packed(msgspec.Struct, array_like=True):
     pickled: bytes
 
 
-def pack_plan(plan: ChainPlan) -> bytes:
-    """Pickle a plan; functions of the user's own modules go along by value, so that no worker needs the file."""
+def pack_plans(plans: Sequence[ChainPlan]) -> list[bytes]:
+    """Pickle plans; functions of the user's own modules go along by value, so that no worker needs the file."""
     own = {  # by name: a module may be known under two, as the main one is in a process that multiprocessing started
         module.__name__: module
         for module in list(sys.modules.values())
@@ -39,6 +40,14 @@ def pack_plan(plan: ChainPlan) -> bytes:
     for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
+        return [_pack(plan) for plan in plans]
+    finally:
+        for module in own.values():
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _pack(plan: ChainPlan) -> bytes:
+    try:
         pickled = cloudpickle.dumps(replace(plan, operators=tuple(bound(named) for named in plan.operators)))
     except Exception as failure:  # pickling calls into whatever a function refers to
         names = ", ".join(named.name for named in plan.operators)
@@ -46,9 +55,6 @@ def pack_plan(plan: ChainPlan) -> bytes:
             f"flow {plan.flow!r}: the code of {names} cannot be sent to workers ({type(failure).__name__}: {failure}); "
             "create files, locks and connections inside the function instead of outside"
         ) from failure
-    finally:
-        for module in own.values():
-            cloudpickle.unregister_pickle_by_value(module)
     return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
 
 

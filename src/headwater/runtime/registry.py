@@ -5,7 +5,7 @@ whoever opens the store next: no commit is long, and nothing is left behind by a
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,7 @@ from headwater.engine.store import Snapshot, Transaction, app_prefixes, app_reco
 from headwater.model.errors import FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.runtime.app import App
-from headwater.runtime.code import pack_plan
+from headwater.runtime.code import pack_plans
 from headwater.runtime.store import LmdbStore
 
 LAST_NUMBER: Final = b"!apps"
@@ -65,7 +65,13 @@ class Registry:
 
     def register(self, graph: Graph, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
         """Find or make the app's place in the store, and put its code there."""
-        name = kept_as or graph.name
+        app = self._place_of(graph, kept_as or graph.name)
+        packed = self._packed(graph, app)
+        with self._store.write() as txn:
+            _put_code(txn, app, packed)
+        return app, tuple(packed)
+
+    def _place_of(self, graph: Graph, name: str) -> AppId:
         manifest = manifest_of(graph)
         with self._store.write() as txn:
             record = _read(txn, name)
@@ -73,7 +79,12 @@ class Registry:
                 record = AppRecord(_next_number(txn), graph.fingerprint, manifest)
             _refuse_other(graph.name, record, graph.fingerprint, manifest)
             _write(txn, name, msgspec.structs.replace(record, manifest=manifest))
-            return AppId(record.number), self._put_code(txn, AppId(record.number), graph)
+        return AppId(record.number)
+
+    def _packed(self, graph: Graph, app: AppId) -> dict[int, bytes]:
+        """Return the code of all chains by the numbers it gets; not in a transaction, for which others would wait."""
+        packed = pack_plans([plan_chain(graph, app, chain) for chain in graph.chains])
+        return {next(self._code_numbers): code for code in packed}
 
     def differs(self, graph: Graph) -> bool:
         """Whether the store holds another version of a flow."""
@@ -118,14 +129,15 @@ class Registry:
             adopt_as_it_lies(self._store, AppId(record.number), AppId(number))
         else:
             adopt(self._store, AppId(record.number), AppId(number), kept)
+        packed = self._packed(graph, AppId(number))
         with self._store.write() as txn:
-            codes = self._put_code(txn, AppId(number), graph)
+            _put_code(txn, AppId(number), packed)
             _discard(txn, predecessor, record.number)
             txn.delete(_rubbish_key(number))
             _write(txn, name, AppRecord(number, graph.fingerprint, kept.after))
             also(txn)
         self._rubbish.append(record.number)
-        return AppId(number), codes
+        return AppId(number), tuple(packed)
 
     def _refuse_waiting(self, record: AppRecord, graph: Graph, upgrade: Upgrade) -> None:
         if upgrade.takes_rows:
@@ -139,14 +151,6 @@ class Registry:
                 f"{waiting:,} rows still wait for the version of flow {graph.name!r} that the store has; "
                 "let them through with that version first: headwater run OLD.py --store DIR --drain"
             )
-
-    def _put_code(self, txn: Transaction, app: AppId, graph: Graph) -> tuple[int, ...]:
-        for key in [key for key, _ in txn.scan(code_prefix(app))]:
-            txn.delete(key)
-        codes = tuple(next(self._code_numbers) for _ in graph.chains)
-        for number, chain in zip(codes, graph.chains, strict=True):
-            txn.put(code_key(app, number), pack_plan(plan_chain(graph, app, chain)))
-        return codes
 
     def delete(self, app: App) -> None:
         """Delete everything the store has of an app that runs no more."""
@@ -200,6 +204,13 @@ def _refuse_other(flow: str, record: AppRecord, fingerprint: str, manifest: Mani
 
 def _is_of(record: AppRecord, fingerprint: str, manifest: Manifest) -> bool:
     return record.fingerprint == fingerprint and record.manifest in (None, manifest)
+
+
+def _put_code(txn: Transaction, app: AppId, packed: Mapping[int, bytes]) -> None:
+    for key in [key for key, _ in txn.scan(code_prefix(app))]:
+        txn.delete(key)
+    for number, code in packed.items():
+        txn.put(code_key(app, number), code)
 
 
 def _read(snapshot: Snapshot, name: str) -> AppRecord | None:

@@ -1,7 +1,9 @@
 """Nodes with engines: whole flows run in the imagined world, their rows on the way between nodes.
 
-A node that goes comes back with its disk: what is lost with a disk is for recovery to rebuild, not for this world. Its
-owner submits an app again when it is back, as a real node does, which keeps what was submitted to it.
+A node that crashes comes back with its disk: what is lost with a disk is for recovery to rebuild, not for this world.
+Its owner submits an app again when it is back, as a real node does, which keeps what was submitted to it. A node that
+leaves first gives away what runs there, and then is gone, disk and all; but one that has an app's source, its sink or
+its owner is only restarted.
 """
 
 from collections import Counter
@@ -15,11 +17,15 @@ from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.node.events import (
     AppSubmitted,
+    AwaitInstance,
+    DrainWanted,
+    EmptyInstance,
     NodeConfig,
     NodeEffect,
     NodeEvent,
     NodeStarted,
     NodeTicked,
+    NoteDrained,
     NotePlaced,
     NoteRefused,
     NoteRowsGone,
@@ -63,7 +69,14 @@ class PlantedNode(Node):
         while news:
             for effect in super().handle(news.pop(0), now):
                 match effect:
-                    case StartInstance() | StopInstance() | NoteRowsPut() | NoteRowsGone():
+                    case (
+                        StartInstance()
+                        | AwaitInstance()
+                        | EmptyInstance()
+                        | StopInstance()
+                        | NoteRowsPut()
+                        | NoteRowsGone()
+                    ):
                         news += self.plant.carry_out(effect, now)
                     case _:
                         out.append(effect)
@@ -90,6 +103,8 @@ class FlowWorld(TroubledWorld):
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
         self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
+        self._accounts: dict[str, list[Ledger]] = {}  # of nodes that have left for good
+        self.draining: set[str] = set()
 
     def _made(self, peer: Peer, rng: Random) -> PlantedNode:
         address = peer.address
@@ -116,6 +131,8 @@ class FlowWorld(TroubledWorld):
 
     def _come_back(self, address: str) -> None:
         super()._come_back(address)
+        if address in self.draining:
+            self.tell(address, DrainWanted())
         for app, (owner, _) in self.submitted.items():
             if owner == address and app not in self.end_wanted:
                 self.tell(address, AppSubmitted(self.specs[app], *self._placed.get(app, ((), False))))
@@ -125,6 +142,8 @@ class FlowWorld(TroubledWorld):
         match effect:
             case NotePlaced(app, placed, has_run):
                 self._placed[app] = (placed, has_run)
+            case NoteDrained():
+                self.timeline.after(0, self._gone, address)
             case NoteRefused(why):
                 raise Broken(f"{address} refused {why}", address)
 
@@ -135,8 +154,41 @@ class FlowWorld(TroubledWorld):
         super().lose(address, back_s=BACK_S if back_s is None else back_s)
 
     def depart(self, address: str) -> None:
-        """Let a node be restarted in good order."""
-        self.lose(address, back_s=BACK_S)
+        """Let a node leave for good, once all that runs there has moved; one that cannot go is restarted."""
+        if self._is_needed(address):
+            self.lose(address, back_s=BACK_S)
+        elif address not in self.draining:
+            self.note(f"{address} is to leave for good", "drains")
+            self.draining.add(address)
+            self.tell(address, DrainWanted())
+
+    def _is_needed(self, address: str) -> bool:
+        node = self.nodes[address]
+        assert isinstance(node, PlantedNode)
+        owns = any(owner == address for owner, _ in self.submitted.values())
+        reads = any(peer.address == address for spec in self.specs.values() for peer in spec.sources)
+        writes = any(app.is_sink(one) for name, app in node.plant.apps.items() for one in node.plant.lots(name))
+        return owns or reads or writes or len(self.draining) + 1 >= len(self.nodes) // 2
+
+    def _is_placed(self, app: str, instance: int, lot: tuple[int, int]) -> bool:
+        """Whether an app's owner knows an instance to be where it has this lot, or to be fetched from there."""
+        return any(lot in one.lots() for one in self._placed.get(app, ((), False))[0] if one.instance == instance)
+
+    def _gone(self, address: str) -> None:
+        """Let a node be gone to which nothing is owed any more; what it has done stays in the books."""
+        node = self.nodes.get(address)
+        if node is None or address not in self.draining:
+            return
+        assert isinstance(node, PlantedNode)
+        if any(self._is_placed(app, one, lot) for app in node.plant.apps for one, lot in node.plant.lots(app).items()):
+            return  # it was restarted, and knows nothing of what others still look for there
+        for app in node.plant.apps:
+            self._accounts.setdefault(app, []).append(node.plant.ledger(app))
+        self.note(f"{address} leaves", "leaves")
+        self._account_for(address)
+        self.leave(address)
+        self.draining.discard(address)
+        del self._stores[address]
 
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""
@@ -159,8 +211,8 @@ class FlowWorld(TroubledWorld):
             yield address, node.plant
 
     def is_done(self) -> bool:
-        """Whether every flow's sources have ended and nothing of it waits anywhere."""
-        return all(self._is_done(app) for app in self.graphs)
+        """Whether every flow's sources have ended, nothing of it waits anywhere, and whoever is to leave has left."""
+        return not self.draining and all(self._is_done(app) for app in self.graphs)
 
     def _is_done(self, app: str) -> bool:
         parts = [plant for _, plant in self.plants() if app in plant.apps]
@@ -175,7 +227,8 @@ class FlowWorld(TroubledWorld):
     def ledger(self, app: str) -> Ledger:
         """Add up an app's ledger over all disks, whether their nodes are up or not."""
         known = [(address, plant.apps[app]) for address, plant in self.plants() if app in plant.apps]
-        return whole_ledger(ledger_in(self._stores[address], one.graph, one.id) for address, one in known)
+        living = (ledger_in(self._stores[address], one.graph, one.id) for address, one in known)
+        return whole_ledger([*living, *self._accounts.get(app, ())])
 
     def check_outputs(self, expected: Mapping[str, Outputs]) -> None:
         """Raise unless every sink has what an undisturbed node writes, row for row, and the ledger balances."""

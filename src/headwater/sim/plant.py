@@ -31,12 +31,14 @@ from headwater.engine.events import (
     RunTurn,
     Ticked,
     TurnEnded,
+    WakeWanted,
     WorkerJoined,
 )
 from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all
 from headwater.engine.keyed_state import StateMemory
 from headwater.engine.ledger import Ledger, read_ledger
-from headwater.engine.opening import queues_of
+from headwater.engine.moving import Lot, all_lots, begin_under
+from headwater.engine.opening import queues_of, wake_us_of
 from headwater.engine.plans import ChainPlan, Outlet, plan_chain, source_outlets
 from headwater.engine.positions import ConnectorRecord, read_record
 from headwater.engine.reports import TurnReport
@@ -51,6 +53,8 @@ from headwater.model.time import MILLISECOND, SECOND, Instant
 from headwater.node.events import (
     AppClosed,
     AppOpened,
+    AwaitInstance,
+    EmptyInstance,
     InstanceClosed,
     InstanceOpened,
     NodeEvent,
@@ -171,6 +175,20 @@ class Plant:
         queues = self._scheduler.queues.all()
         return max(0, ROOM_BYTES - sum(queue.bytes_held for queue in queues if queue.instance.app == app))
 
+    def plan(self, instance: InstanceId) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue."""
+        _, app = self._app_of(instance)
+        return app.plans[instance][0] if instance in app.plans else None
+
+    def lots(self, app: str) -> dict[int, Lot]:
+        """Return the lots of the instances of an app that are here, whether they run or not."""
+        with self.store.read() as snapshot:
+            return all_lots(snapshot, self.apps[app].id)
+
+    def holds(self, app: str) -> bool:
+        """Whether anything of an app is in the store."""
+        return app in self.apps
+
     # --- what the node wants ------------------------------------------------------------------------------------------
 
     def reopen(self, now: Instant) -> list[NodeEvent]:
@@ -183,17 +201,27 @@ class Plant:
         return self._told()
 
     def carry_out(
-        self, effect: StartInstance | StopInstance | NoteRowsPut | NoteRowsGone, now: Instant
+        self,
+        effect: StartInstance | AwaitInstance | EmptyInstance | StopInstance | NoteRowsPut | NoteRowsGone,
+        now: Instant,
     ) -> list[NodeEvent]:
         """Do what the node wants, and return what has come of it."""
         self.now = now
         match effect:
-            case StartInstance(name, instance, _, _, flow, key):
+            case StartInstance(name, instance, _, _, flow, key, lot):
                 app = self.apps.get(name) or self._register(name, key, flow)
                 if instance < 0:
                     self._read(app, -1 - instance)
                 else:
+                    self._begin(app, instance, lot)
                     self._run(name, app, instance)
+            case AwaitInstance(name, _, flow, key):
+                if name not in self.apps:
+                    self._register(name, key, flow)
+            case EmptyInstance(name, instance):
+                app = self.apps[name]
+                self._run(name, app, instance)
+                self._tell(InstanceGivenUp(InstanceId(app.id, instance), when_taken=True))
             case StopInstance(name, instance):
                 if name in self.apps:
                     self._stop(name, self.apps[name], instance)
@@ -244,16 +272,23 @@ class Plant:
                 self._news.append(RowsWaited(record.name, queue.instance.number))
         return app
 
-    def _run(self, name: str, app: PlantApp, number: int) -> None:
-        if number in app.here:
-            return
-        app.here.add(number)
+    def _begin(self, app: PlantApp, number: int, lot: Lot) -> None:
+        """See that what is here of an instance is of this placement."""
         instance = InstanceId(app.id, number)
-        if app.is_sink(number):
-            self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
-        else:
+        with self.store.write() as txn:
+            begin_under(txn, self.plan(instance), instance, lot, app.here)
+
+    def _run(self, name: str, app: PlantApp, number: int) -> None:
+        instance, is_news = InstanceId(app.id, number), number not in app.here
+        app.here.add(number)
+        if not app.is_sink(number):
             self._tell(InstanceGained(instance))
-        self._news.append(InstanceOpened(name, number))
+            with self.store.read() as snapshot:
+                self._tell(WakeWanted(instance, wake_us_of(snapshot, app.graph, instance, self._now_us)))
+        elif is_news:
+            self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
+        if is_news:
+            self._news.append(InstanceOpened(name, number))
 
     def _stop(self, name: str, app: PlantApp, number: int) -> None:
         if number < 0:

@@ -147,6 +147,23 @@ def test_a_shipped_application_runs_by_its_name(few: FewNodes, tmp_path: Path) -
     assert together == alone
 
 
+def test_an_application_runs_twice_under_two_names(few: FewNodes, tmp_path: Path) -> None:
+    """The flow is the same, the apps are two: each has its own rows, and is stopped by its own name."""
+    few.add()
+    with few.client(0) as cluster:
+        for name in ("first", "second"):
+            ends = EndsText(rows=200, sink=str(tmp_path / f"{name}.json"))
+            cluster.submit("storm.word_count", ends=ends, name=name)
+        with pytest.raises(RequestRefused, match="an app 'first' already"):
+            cluster.submit("storm.exclamation", name="first")
+        with pytest.raises(RequestRefused, match="cannot be a flow name"):
+            cluster.submit("storm.exclamation", name="no name")
+        assert [cluster.wait(name, PATIENCE_S).name for name in ("first", "second")] == ["first", "second"]
+        cluster.stop("first")
+        assert [app.name for app in cluster.apps().apps] == ["second"]
+    assert rows_of(tmp_path / "first.json") == rows_of(tmp_path / "second.json") != []
+
+
 def _alone(name: str, **ends: Any) -> hw.Flow:
     from headwater.runtime.ends import Ends
     from headwater.runtime.flow_file import load_flows

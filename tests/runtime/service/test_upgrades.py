@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from headwater.model.errors import ConfigError, EngineError
+from headwater.model.errors import EngineError
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.requests import StatusTold
@@ -127,8 +127,12 @@ def test_another_key_is_refused_and_the_app_goes_on(few: FewNodes, tmp_path: Pat
             RequestRefused, match=r"has its state by key \(sensor\), and would look for it by key \(n\)"
         ):
             cluster.upgrade("counting", version(key="n"))
-        with pytest.raises(ConfigError, match="no flow 'other'"):
+        with pytest.raises(RequestRefused, match="no app 'other'"):
             cluster.upgrade("other", version())
+        renamed = version().with_name("renamed.py")
+        renamed.write_text(version().read_text().replace('"counting"', '"renamed"'))
+        with pytest.raises(RequestRefused, match="of flow 'renamed', not of 'counting'"):
+            cluster.upgrade("counting", renamed)
         status = cluster.status("counting")
         assert (status.state, status.version) == ("running", 1)
         until(cluster, lambda now: now.rows_out > status.rows_out)

@@ -13,6 +13,7 @@ from headwater.runtime.links.requests import Caller, RequestRefused
 from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service.flow_text import read_flow
 from headwater.runtime.service.questions import (
+    DrainHere,
     EndHere,
     LogsHere,
     Looked,
@@ -24,6 +25,8 @@ from headwater.runtime.service.questions import (
 from headwater.runtime.service.requests import (
     AppLine,
     AppsTold,
+    Drain,
+    DrainTold,
     GetLogs,
     GetStatus,
     ListApps,
@@ -69,6 +72,8 @@ class Desk:
                 return await self._upgrade(caller, request)
             case GetLogs():
                 return await self._logs(request)
+            case Drain(name):
+                return await self._drain(name)
         raise AssertionError(request)
 
     def _refused(self, what: str, remedy: str) -> RequestRefused:
@@ -84,14 +89,16 @@ class Desk:
 
     async def _submit(self, caller: Caller, request: Submit) -> Submitted:
         """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
-        name = read_flow(request.flow).name
+        name = read_flow(request.flow).app
         if await self._node.directory.find(name) is not None:
-            raise self._refused(f"there is an app {name!r} already", "stop it first, or give the flow another name")
+            raise self._refused(
+                f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
+            )
         at = await self._places(request.at)
         owner = self._node.own
         if request.zone not in ("", owner.zone):
             looked, _ = await self._look_around()
-            owner = self._in_zone(request.zone, [look.peer for look in looked])
+            owner = self._in_zone(request.zone, _staying(looked))
         answer: Submitted = await self._ask(owner, SubmitHere(request.flow, caller.name, at))
         return answer
 
@@ -100,8 +107,7 @@ class Desk:
         if not at:
             return {}
         looked, silent = await self._look_around()
-        peers = [look.peer for look in looked]
-        return {source: self._named(place, peers, silent) for source, place in at.items()}
+        return {source: self._named(place, _staying(looked), silent) for source, place in at.items()}
 
     def _named(self, place: str, peers: list[Peer], silent: list[str]) -> Peer:
         """Return the node that a user means by an address, or by the first digits of an id."""
@@ -177,6 +183,12 @@ class Desk:
         ]
         return AppsTold(sorted(apps, key=lambda app: app.name), silent)
 
+    async def _drain(self, name: str) -> DrainTold:
+        looked, silent = await self._look_around()
+        peer = self._named(name, [look.peer for look in looked], silent)
+        told: DrainTold = await self._ask(peer, DrainHere())
+        return told
+
     async def _logs(self, request: GetLogs) -> LogsTold:
         looked, silent = await self._look_around()
         peers = [look.peer for look in looked]
@@ -188,3 +200,8 @@ class Desk:
         lines = [line for one in told if isinstance(one, LogsTold) for line in one.lines]
         apart = {(line.at_us, line.text): line for line in reversed(lines)}  # nodes of one process have one log
         return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], silent)
+
+
+def _staying(looked: list[Looked]) -> list[Peer]:
+    """Return the nodes that are not about to leave for good."""
+    return [look.peer for look in looked if not look.node.is_draining]

@@ -20,6 +20,8 @@ from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
 from headwater.runtime.service.requests import (
     REQUESTS,
     AppsTold,
+    Drain,
+    DrainTold,
     GetLogs,
     GetStatus,
     ListApps,
@@ -61,9 +63,10 @@ class Cluster:
         at: Mapping[str, str] | None = None,
         ends: EndsText | None = None,
         settings: Sequence[str] = (),
+        name: str = "",
     ) -> list[Submitted]:
         """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says."""
-        return [self.submit_text(text, zone=zone, at=at) for text in flow_texts(str(flow), ends, settings)]
+        return [self.submit_text(text, zone=zone, at=at) for text in flow_texts(str(flow), ends, settings, name)]
 
     def submit_text(self, text: FlowText, *, zone: str = "", at: Mapping[str, str] | None = None) -> Submitted:
         """Have one flow run."""
@@ -88,6 +91,11 @@ class Cluster:
     def stop(self, app: str) -> Stopped:
         """End an app, and delete what it has on all nodes."""
         answer: Stopped = self._client.ask(StopApp(app))
+        return answer
+
+    def drain(self, node: str) -> DrainTold:
+        """Let a node leave for good, and return what has yet to move; it is gone when `nodes` has it no more."""
+        answer: DrainTold = self._client.ask(Drain(node))
         return answer
 
     def upgrade(
@@ -162,9 +170,10 @@ class Cluster:
 
 
 def _version_of(app: str, texts: list[FlowText]) -> FlowText:
-    """Return the flow that is the next version of an app, by its name."""
+    """Return the flow that is the next version of an app: the only one, or that of its name."""
     name = app.partition("@")[0]
-    for text in texts:
-        if text.name == name:
-            return text
-    raise ConfigError(f"there is no flow {name!r} to upgrade the app to, only: {', '.join(one.name for one in texts)}")
+    found = texts if len(texts) == 1 else [text for text in texts if text.name == name]
+    if not found:
+        names = ", ".join(text.name for text in texts)
+        raise ConfigError(f"which of the flows {names} is the next version of {app}? Say it as FLOW.py:NAME")
+    return found[0]

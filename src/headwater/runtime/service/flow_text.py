@@ -22,6 +22,7 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
+from headwater.model.ids import checked_name
 from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows, parted
@@ -67,6 +68,12 @@ class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
     files: Annotated[dict[Name, str], Meta(max_length=FILES_MAX)] = {}
     settings: tuple[str, ...] = ()
     ends: EndsText = EndsText()
+    called: Name = ""  # the app that it becomes, if not as the flow
+
+    @property
+    def app(self) -> str:
+        """The name of the app that it becomes."""
+        return self.called or self.name
 
     def encode(self) -> bytes:
         """Return it as it travels; raises FlowError if that is too much."""
@@ -79,16 +86,24 @@ class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
         return encoded
 
 
-def flow_texts(written: str, ends: EndsText | None = None, settings: Sequence[str] = ()) -> list[FlowText]:
+def flow_texts(
+    written: str, ends: EndsText | None = None, settings: Sequence[str] = (), called: str = ""
+) -> list[FlowText]:
     """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application, as text."""
     ends = ends or EndsText()
     flows = load_flows(written, ends.ends(), settings)
+    if called and len(flows) > 1:
+        names = ", ".join(flow.name for flow in flows)
+        raise FlowError(f"{written} has {len(flows)} flows ({names}), which cannot all be called {called!r}")
     if is_name(written):
         file, files = written, {}
     else:
         path, _ = parted(written)
         file, files = path.name, _files_of(path.resolve())
-    return [FlowText(flow.name, compile_flow(flow).fingerprint, file, files, tuple(settings), ends) for flow in flows]
+    return [
+        FlowText(flow.name, compile_flow(flow).fingerprint, file, files, tuple(settings), ends, called)
+        for flow in flows
+    ]
 
 
 def read_flow(encoded: bytes) -> FlowText:
@@ -101,6 +116,8 @@ def read_flow(encoded: bytes) -> FlowText:
         parts = Path(name).parts
         if Path(name).is_absolute() or ".." in parts or not name.endswith(".py") or "\0" in name:
             raise FlowError(f"a flow cannot have a file named {name!r}")
+    if text.called:
+        checked_name("flow", text.called)
     if text.files and text.written not in text.files:
         raise FlowError(f"flow {text.name!r} came without its file {text.written!r}")
     if not text.files and not is_name(text.written):

@@ -10,15 +10,15 @@ from headwater.node.messages import Placed
 def carried_homes(before: Graph, after: Graph, kept: Succession, placed: Mapping[int, Placed]) -> tuple[Placed, ...]:
     """Return the places of the instances that go on with something; all others go where there is room.
 
-    `placed` has the instances of the version before, by number. Raises UpgradeRefused where operators would run as one
-    whose states are on different nodes.
+    `placed` has the instances of the version before, by number; they keep their lots, which the stores know. Raises
+    UpgradeRefused where operators would run as one whose states are on different nodes.
     """
     found = [*_chain_homes(after, kept, placed)]
     sinks = {sink.name: sink.instance for sink in before.sinks}
     for sink in after.sinks:
         home = placed.get(sinks[sink.name]) if sink.name in kept.kept else None
         if home is not None:
-            found.append(Placed(sink.instance, home.host, home.anchor))
+            found.append(Placed(sink.instance, home.host, home.anchor, home.lot))
     return tuple(found)
 
 
@@ -34,7 +34,7 @@ def _chain_homes(after: Graph, kept: Succession, placed: Mapping[int, Placed]) -
                     [f"{chain.name} would run as one, and their states lie apart ({where}): give one fuse=False"],
                 )
             for home in list(homes.values())[:1]:
-                yield Placed(number, home.host, home.anchor)
+                yield Placed(number, home.host, home.anchor, home.lot)
 
 
 def _home(kept: Succession, operator: str, index: int, placed: Mapping[int, Placed]) -> Placed | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.engine.ledger import Ledger
 from headwater.model.peers import Peer
 from headwater.node.messages import AppSpec, Placed
 from headwater.runtime.store import LmdbStore
@@ -15,6 +16,7 @@ from headwater.runtime.store import LmdbStore
 log = logging.getLogger(__name__)
 
 OWNED_PREFIX: Final = b"!owned/"
+DRAINING_KEY: Final = b"!draining"
 PEERS_FILE: Final = "peers"
 PEERS_KEPT: Final = 64  # enough that some are still there
 
@@ -49,6 +51,7 @@ class Owned(msgspec.Struct, array_like=True):
     placed: tuple[Placed, ...] = ()
     has_run: bool = False
     is_ending: bool = False
+    accounts: dict[str, Ledger] = {}  # of nodes that have left for good, by the name of their store
     version: int = 1
     nodes: tuple[Peer, ...] = ()  # that have, or once had, something of it
     upgrading: Upgrading | None = None
@@ -79,6 +82,7 @@ class Keeping:
         self._store, self._peers_file = store, data / PEERS_FILE
         with store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=Owned) for _, packed in snapshot.scan(OWNED_PREFIX)]
+            self.is_draining = snapshot.get(DRAINING_KEY) is not None
         self.owned: dict[str, Owned] = {one.id: one for one in kept}
 
     def keep(self, owned: Owned) -> None:
@@ -101,6 +105,15 @@ class Keeping:
         self.owned.pop(app, None)
         with self._store.write() as txn:
             txn.delete(_key(app))
+
+    def drain(self, wanted: bool) -> None:
+        """Remember that this node is to leave for good, or that it has."""
+        self.is_draining = wanted
+        with self._store.write() as txn:
+            if wanted:
+                txn.put(DRAINING_KEY, b"")
+            else:
+                txn.delete(DRAINING_KEY)
 
     def peers(self) -> list[str]:
         """Return the addresses of those who were there."""

@@ -4,12 +4,14 @@ Each has its own store, port and place on the ring, and rows go from one to anot
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headwater.model.errors import ConfigError
+from headwater.node.events import NodeConfig as MachineConfig
+from headwater.runtime.config import NodeConfig
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
@@ -17,36 +19,64 @@ from headwater.runtime.shared_spark import SharedSpark
 NODES_MAX: Final = 32  # their workers have to find slots in one Spark session
 
 
+def few_spares(engine: NodeConfig) -> NodeConfig:
+    """Let an engine hire one spare worker at most: its neighbours have some too."""
+    return replace(engine, spares_max=1)
+
+
 class LocalNodes:
     """Some nodes of this machine."""
 
-    def __init__(self, data: Path, *, spark: bool = True, capacity: int = 8, links: Path | None = None) -> None:
-        """Begin without nodes; each keeps what it has below `data`."""
-        self._data, self._links, self._capacity = data, links, capacity
+    def __init__(
+        self,
+        data: Path,
+        *,
+        spark: bool = True,
+        capacity: int = 8,
+        links: Path | None = None,
+        join: Sequence[str] = (),
+        tuned: Callable[[NodeConfig], NodeConfig] = few_spares,
+        machine: MachineConfig | None = None,
+        kind: type[NodeService] = NodeService,
+    ) -> None:
+        """Begin without nodes; each keeps what it has below `data`.
+
+        They join others of this machine that are named, or else begin a ring. Experiments tune their engines and
+        machines, or have nodes of a kind that watches itself.
+        """
+        self._data, self._links, self._capacity, self._join = data, links, capacity, tuple(join)
+        self._tuned, self._machine, self._kind = tuned, machine, kind
         self._spark = SharedSpark() if spark else None
+        self._made = 0
         self.nodes: list[NodeService] = []
 
     async def start(self, zones: Sequence[str], *, first_port: int = 0) -> None:
-        """Start one node for each of these zones, and wait until all are in the ring."""
+        """Start one node for each of these zones, and wait until all are in the ring: one first, then all others."""
         if not 1 <= len(zones) <= NODES_MAX:
             raise ConfigError(f"{len(zones)} nodes are not possible in one process; use 1 to {NODES_MAX}")
-        for number, zone in enumerate(zones):
-            await self.add(zone, port=0 if first_port == 0 else first_port + number)
+        ports = [0 if first_port == 0 else first_port + number for number in range(len(zones))]
+        await self.add(zones[0], port=ports[0])
+        others = (self.add(zone, port=port) for zone, port in zip(zones[1:], ports[1:], strict=True))
+        for failure in await asyncio.gather(*others, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
+        self.nodes.sort(key=lambda node: node.settings.data)
 
     async def add(self, zone: str, *, port: int = 0) -> NodeService:
         """Start one more."""
+        self._made += 1
         settings = NodeSettings(
             listen=f"127.0.0.1:{port}",
-            join=tuple(node.own.address for node in self.nodes[:2]),
+            join=self._join or tuple(node.own.address for node in self.nodes[:2]),
             zone=zone,
             capacity=self._capacity,
-            data=self._data / f"node-{len(self.nodes) + 1}",
+            data=self._data / f"node-{self._made:02}",
             insecure=True,
             links=self._links,
             workers=1,
             no_spark=self._spark is None,
         )
-        node = NodeService(settings, engine=replace(settings.engine(), spares_max=1), spark=self._spark)
+        node = self._kind(settings, engine=self._tuned(settings.engine()), machine=self._machine, spark=self._spark)
         await node.start()
         self.nodes.append(node)
         await node.joined()
@@ -56,6 +86,12 @@ class LocalNodes:
         """Stop one in good order."""
         self.nodes.remove(node)
         await node.stop()
+
+    async def drain(self, node: NodeService) -> None:
+        """Let one leave for good: what runs there moves to the others."""
+        node.draining.begin()
+        await node.draining.done.wait()
+        await self.remove(node)
 
     async def stop(self) -> None:
         """Stop all."""

@@ -94,10 +94,11 @@ def part_line(plant: Plant, part: Part, rates: Rates, own: Peer, above: list[str
         is_idle=_is_idle(plant, part),
         is_held=part.is_held,
         activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
+        store=plant.origin.hex(),
     )
 
 
-def unopened_line(own: Peer, troubles: list[str]) -> PartLine:
+def unopened_line(own: Peer, store: str, troubles: list[str]) -> PartLine:
     """Tell of an app that should be here and could not even be opened."""
     return PartLine(
         node=own.address,
@@ -114,6 +115,7 @@ def unopened_line(own: Peer, troubles: list[str]) -> PartLine:
         is_idle=False,
         is_held=False,
         activity=0,
+        store=store,
     )
 
 
@@ -167,7 +169,9 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
 
 def status_told(app: Owned, owner: str, parts: list[PartLine], silent: list[str]) -> StatusTold:
     """Put together what all nodes tell of an app."""
-    ledger = whole_ledger(part.ledger for part in parts)
+    stores = {part.store for part in parts}
+    left = [account for store, account in app.accounts.items() if store not in stores]
+    ledger = whole_ledger([*(part.ledger for part in parts), *left])
     here = {number: part.node for part in parts for number in _numbers(part)}
     missing = _missing(app, parts)
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]

@@ -8,10 +8,11 @@ need not be on it.
 import asyncio
 import logging
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headwater.engine.ledger import Ledger
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer
 from headwater.node.events import AppSubmitted
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
 
 log = logging.getLogger(__name__)
+
+ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
 
 
 class Ownership:
@@ -62,16 +65,18 @@ class Ownership:
     async def take(self, wanted: SubmitHere) -> Submitted:
         """Answer for an app from now on: build it once to see that it can be, and have a steward found for it."""
         node = self._node
-        text = read_flow(wanted.flow)
-        if any(owned.name == text.name for owned in node.keeping.owned.values()):
-            raise self.refused(f"there is an app {text.name!r} already", "stop it first, or give the flow another name")
-        identity = node.new_id(text.name)
+        if node.keeping.is_draining:
+            raise self.refused("this node is to leave for good", "submit to another")
+        name = read_flow(wanted.flow).app
+        if any(owned.name == name for owned in node.keeping.owned.values()):
+            raise self.refused(f"there is an app {name!r} already", "stop it first, or give this one another (--name)")
+        identity = node.new_id(name)
         spec, names = await asyncio.to_thread(self._spec, wanted, identity)
-        owned = Owned(spec, text.name, wanted.submitter, names)
+        owned = Owned(spec, name, wanted.submitter, names)
         node.keeping.keep(owned)
         node.handle(AppSubmitted(spec))
         await node.directory.publish(self.whereabouts(owned))
-        return Submitted(text.name, identity, node.own.address)
+        return Submitted(name, identity, node.own.address)
 
     def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
         own = self._node.own
@@ -102,6 +107,13 @@ class Ownership:
         asked = [peer for peer in owned.nodes if peer not in away]
         await asyncio.gather(*(self._node.asking.ask(peer, Forget(owned.id)) for peer in asked), return_exceptions=True)
 
+    def keep_account(self, app: str, store: str, ledger: Ledger) -> None:
+        """Keep what a node has done for an app that leaves for good."""
+        owned = self._node.keeping.owned.get(app)
+        if owned is not None and (store in owned.accounts or len(owned.accounts) < ACCOUNTS_MAX):
+            owned.accounts = {**owned.accounts, store: ledger}
+            self._node.keeping.keep(owned)
+
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def whereabouts(self, owned: Owned) -> Whereabouts:
@@ -117,7 +129,9 @@ class Ownership:
         """Return what is told of an app in a list."""
         upgrading = "" if owned.upgrading is None else str(owned.upgrading.phase)
         own = self._node.own
-        return OwnedLine(owned.name, owned.id, own, owned.submitter, owned.has_run, owned.version, upgrading)
+        return OwnedLine(
+            owned.name, owned.id, own, owned.submitter, owned.has_run, owned.version, upgrading, owned.placed
+        )
 
     async def parts(self, owned: Owned) -> tuple[list[PartLine], list[str]]:
         """Ask every node that may have something of an app; return what they have, and who of its hosts is silent."""

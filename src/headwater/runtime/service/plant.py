@@ -20,8 +20,10 @@ import msgspec
 
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox
-from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut
-from headwater.engine.plans import source_outlets
+from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
+from headwater.engine.moving import Lot, all_lots, begin_under
+from headwater.engine.opening import wake_us_of
+from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import QueueRecord, Store, Transaction
 from headwater.model.errors import HeadwaterError
@@ -30,6 +32,8 @@ from headwater.model.peers import NodeId
 from headwater.node.events import (
     AppClosed,
     AppOpened,
+    AwaitInstance,
+    EmptyInstance,
     InstanceClosed,
     InstanceOpened,
     NodeEvent,
@@ -75,6 +79,9 @@ class KeptFlow(msgspec.Struct, frozen=True, array_like=True):
         txn.put(flow_key(self.id), msgspec.msgpack.encode(self))
 
 
+Startable = StartInstance | AwaitInstance | KeptFlow  # what is tried again if it cannot be started
+
+
 @dataclass(slots=True)
 class Part:
     """What is here of an app."""
@@ -86,6 +93,8 @@ class Part:
     here: set[int] = field(default_factory=set)
     sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
     to_read: dict[int, StartInstance] = field(default_factory=dict)  # sources that are, unless it is held
+    emptying: set[int] = field(default_factory=set)  # instances that run until what waits is done
+    _plans: dict[int, ChainPlan] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -96,6 +105,15 @@ class Part:
     def is_held(self) -> bool:
         """Whether its sources are not read, for an upgrade."""
         return self.kept.hold is Hold.HELD
+
+    def plan(self, number: int) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue."""
+        chain = next((chain for chain in self.graph.chains if number in chain.instances), None)
+        if chain is None:
+            return None
+        if number not in self._plans:
+            self._plans[number] = plan_chain(self.graph, self.app.id, chain)
+        return self._plans[number]
 
     def sink_name(self, number: int) -> str | None:
         """Return the name of the sink whose queue has this number."""
@@ -128,7 +146,7 @@ class Plant:
         self.schemas = Schemas()
         self.origin = self._own_name()
         self.parts: dict[str, Part] = {}
-        self.troubles: Troubles[StartInstance | KeptFlow] = Troubles()
+        self.troubles: Troubles[Startable] = Troubles()
         self._tell, self.flows = tell, flows
         self._loop = asyncio.get_running_loop()
         self._by_number: dict[AppId, Part] = {}
@@ -151,6 +169,25 @@ class Plant:
         queues = [find(InstanceId(app, number)) for number in part.here]
         held = sum(queue.bytes_held for queue in queues if queue is not None)
         return max(0, self.engine.config.pressure.memory_bytes // ROOM_SHARE - held)
+
+    def plan(self, instance: InstanceId) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue, or its app is not open."""
+        part = self._by_number.get(instance.app)
+        return None if part is None else part.plan(instance.number)
+
+    def holds(self, app: str) -> bool:
+        """Whether anything of an app is in the store, even if it could not be opened."""
+        return app in self.parts or app in self.troubles.apps()
+
+    def lots(self, part: Part) -> dict[int, Lot]:
+        """Return the lots of an app's instances that are here, whether they run or not."""
+        with self.store.read() as snapshot:
+            return all_lots(snapshot, part.app.id)
+
+    def forget_name(self) -> None:
+        """Let this store be another to all others, once nothing is in it any more."""
+        with self.store.write() as txn:
+            txn.delete(NAME_KEY)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -225,7 +262,7 @@ class Plant:
             app_id, codes = self.engine.registry.register(graph, kept.id)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
-    def _failed(self, place: Place, wanted: StartInstance | KeptFlow, why: str) -> None:
+    def _failed(self, place: Place, wanted: Startable, why: str) -> None:
         """Say why something was not started, and try it again later."""
         is_news = self.troubles.failed(place, wanted, why, now_us())
         log.log(logging.ERROR if is_news else logging.DEBUG, "%s: %s; it is tried again", place[0], why)
@@ -236,29 +273,47 @@ class Plant:
 
     async def start(self, wanted: StartInstance) -> None:
         """Run an instance here, or (negative) read a source."""
+        part = await self.opened(wanted)
+        if part is None:
+            return
         place = (wanted.app, wanted.instance)
-        part = self.parts.get(wanted.app)
         try:
-            if part is None:
-                part = await self.open(KeptFlow(wanted.app, wanted.key, wanted.flow))
             if part.kept.hold is Hold.ADOPTED:
                 self.hold(part, Hold.NONE)
             if wanted.instance < 0:
                 await self._read(part, wanted)
             else:
+                with self.store.write() as txn:
+                    instance = InstanceId(part.app.id, wanted.instance)
+                    begin_under(txn, part.plan(wanted.instance), instance, wanted.lot, part.here)
                 await self._run(part, wanted.instance)
             self._mended(place)
         except HeadwaterError as failure:
-            what = "the flow cannot run here" if part is None else f"{part.called(wanted.instance)} cannot be opened"
-            self._failed(place, wanted, f"{what}: {failure}")
+            self._failed(place, wanted, f"{part.called(wanted.instance)} cannot be opened: {failure}")
+
+    async def opened(self, wanted: StartInstance | AwaitInstance) -> Part | None:
+        """Return what is here of an app, which is opened if it is not; None if it cannot be, which is tried again."""
+        place = (wanted.app, wanted.instance)
+        try:
+            part = self.parts.get(wanted.app) or await self.open(KeptFlow(wanted.app, wanted.key, wanted.flow))
+        except HeadwaterError as failure:
+            self._failed(place, wanted, f"the flow cannot run here: {failure}")
+            return None
+        if isinstance(wanted, AwaitInstance):
+            self._mended(place)
+        return part
 
     async def _run(self, part: Part, number: int) -> None:
-        if number in part.here:
-            return
         instance, sink = InstanceId(part.app.id, number), part.sink_name(number)
         if sink is None:
-            self._runs_here(part, number)
-            self.engine.dispatcher.post([InstanceGained(instance)])
+            part.emptying.discard(number)
+            if number not in part.here:
+                self._runs_here(part, number)
+            with self.store.read() as snapshot:
+                wake_us = wake_us_of(snapshot, part.graph, instance, now_us())
+            self.engine.dispatcher.post([InstanceGained(instance), WakeWanted(instance, wake_us)])
+            return
+        if number in part.here:
             return
         spec = part.graph.sink(sink)
         task = await asyncio.to_thread(
@@ -294,6 +349,20 @@ class Plant:
         part.app.sources.append(task)
         self.engine.sources.add(task)
 
+    async def empty(self, wanted: EmptyInstance) -> None:
+        """Run an instance until what waits for it now is done, and then no more."""
+        part, number = self.parts[wanted.app], wanted.instance
+        await self._run(part, number)
+        part.emptying.add(number)
+        instance = InstanceId(part.app.id, number)
+        self.engine.given_up[instance] = lambda: self._on_loop(lambda: self._emptied(part, number))
+        self.engine.dispatcher.post([InstanceGivenUp(instance, when_taken=True)])
+
+    def _emptied(self, part: Part, number: int) -> None:
+        if number in part.emptying:  # else it is to run on
+            part.emptying.discard(number)
+            self._closed(part, number)
+
     async def stop(self, wanted: StopInstance) -> None:
         """Run an instance here no more, or (negative) read a source no more."""
         self.troubles.mended((wanted.app, wanted.instance))
@@ -320,12 +389,16 @@ class Plant:
             part.app.sinks = [task for task in part.app.sinks if task.instance != instance]
             self._sinks_here.discard(instance)
         else:
+            part.emptying.discard(number)
             free = asyncio.Event()
             self.engine.given_up[instance] = lambda: self._on_loop(free.set)
             self.engine.dispatcher.post([InstanceGivenUp(instance)])
             await free.wait()
+        self._closed(part, number)
+
+    def _closed(self, part: Part, number: int) -> None:
         with self.store.write() as txn:
-            make_outbox(txn, instance, self.schemas)
+            make_outbox(txn, InstanceId(part.app.id, number), self.schemas)
         part.here.discard(number)
         self._tell(InstanceClosed(part.id, number))
 

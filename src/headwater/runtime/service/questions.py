@@ -5,9 +5,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
 from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.service.requests import (
+    DrainTold,
     LogsTold,
     NodeLine,
     OwnedLine,
@@ -118,6 +120,18 @@ class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
     lines: int
 
 
+class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
+    """Leave for good."""
+
+
+class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
+    """I leave for good, and this is what I have done for your app."""
+
+    app: Text
+    store: Text
+    ledger: Ledger
+
+
 # --- upgrades ---------------------------------------------------------------------------------------------------------
 
 
@@ -168,8 +182,10 @@ QuestionKind = (
     | UpgradeHere
     | Adopt
     | Hold
+    | DrainHere
+    | KeepAccount
 )
-AnswerKind = Looked | Found | Submitted | StatusTold | PartTold | UpgradeTold | Done | LogsTold
+AnswerKind = Looked | Found | Submitted | StatusTold | PartTold | UpgradeTold | Done | LogsTold | DrainTold
 question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
 answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
 encoder: Final = msgspec.msgpack.Encoder()

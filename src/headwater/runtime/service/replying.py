@@ -12,10 +12,12 @@ from headwater.runtime.service.questions import (
     Adopt,
     AnswerKind,
     Done,
+    DrainHere,
     EndHere,
     Find,
     Forget,
     Hold,
+    KeepAccount,
     LogsHere,
     Look,
     Looked,
@@ -67,6 +69,11 @@ class Replies:
                 return await node.upgrades.begin(question)
             case LogsHere(lines):
                 return LogsTold(recent_lines(node.own.address, lines), [])
+            case DrainHere():
+                return node.draining.begin()
+            case KeepAccount(app, store, ledger):
+                node.ownership.keep_account(app, store, ledger)
+                return Done()
             case Forget() | Adopt() | Hold():
                 return await self._change(question)
         assert_never(question)
@@ -117,6 +124,7 @@ class Replies:
             len(node.plant.parts),
             node.wire.status().refused,
             tuple(node.engine.notes),
+            node.keeping.is_draining,
         )
 
     async def _part(self, app: str) -> PartLine | None:
@@ -126,4 +134,4 @@ class Replies:
             above = [peer.address for peer in node.above(part.key)]
             return await asyncio.to_thread(part_line, plant, part, node.rates, node.own, above)
         troubles = plant.troubles.of(app, now_us())
-        return unopened_line(node.own, troubles) if troubles else None
+        return unopened_line(node.own, plant.origin.hex(), troubles) if troubles else None

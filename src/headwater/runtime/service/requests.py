@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from headwater.engine.ledger import Ledger
 from headwater.model.peers import Peer
-from headwater.node.messages import FLOW_BYTES_MAX
+from headwater.node.messages import FLOW_BYTES_MAX, Placed
 from headwater.runtime.identity import Role
 from headwater.runtime.links.requests import RequestTable
 from headwater.runtime.status import Latency
@@ -60,6 +60,12 @@ class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
     at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # where sources are read that it did not have before
     patience_s: Annotated[float, Meta(gt=0, le=86_400)] = 120.0  # for its rows to be through; then it goes on as it is
     only_check: bool = False
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Let a node leave for good: what runs there moves to others. Asked again: how far is it?"""
+
+    node: Text  # address, or the first digits of the id
 
 
 class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
@@ -124,6 +130,7 @@ class PartLine(msgspec.Struct, frozen=True):
     is_idle: bool  # all sources here have ended or are held, and nothing waits
     is_held: bool  # for an upgrade
     activity: int  # grows with all that happens to the queues here
+    store: str  # the name of the store it is in
 
 
 class OwnedLine(msgspec.Struct, frozen=True):
@@ -136,6 +143,7 @@ class OwnedLine(msgspec.Struct, frozen=True):
     runs: bool
     version: int
     upgrading: str  # how far an upgrade is; empty: there is none
+    placed: tuple[Placed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +158,7 @@ class NodeLine:
     apps: int  # of which something is here
     refused: dict[str, int]  # connections and requests, by reason
     notes: tuple[str, ...] = ()
+    is_draining: bool = False  # it is to leave for good
 
 
 # --- answers to users -------------------------------------------------------------------------------------------------
@@ -231,6 +240,14 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     app: str
 
 
+class DrainTold(msgspec.Struct, frozen=True, tag="drain-told"):
+    """It is going to leave, once this has moved."""
+
+    node: str
+    left: list[str]  # instances, by app and number
+    waits_for: str = ""  # when nothing runs there any more
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """One line of a node's log."""
 
@@ -256,6 +273,7 @@ REQUESTS: Final = RequestTable(
         ListNodes: Role.SEE,
         GetStatus: Role.SEE,
         GetLogs: Role.SEE,
+        Drain: Role.OPERATE,
     },
-    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, UpgradeTold, LogsTold),
+    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, UpgradeTold, LogsTold, DrainTold),
 )

@@ -4,7 +4,6 @@ A file may come to be there, a broker be reached, a package be installed. Rows w
 app is hears what is lacking, and where.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -61,9 +60,9 @@ class Troubles(Generic[Wanted]):
         """Tell what of an app could not be started, in words."""
         return [_told(one, now_us) for (name, _), one in self._troubles.items() if name == app]
 
-    def apps(self) -> Iterator[str]:
-        """Go through the apps of which something could not be started."""
-        return iter(sorted({app for app, _ in self._troubles}))
+    def apps(self) -> set[str]:
+        """Return the apps of which something could not be started."""
+        return {app for app, _ in self._troubles}
 
 
 def _told(trouble: Trouble[Wanted], now_us: int) -> str:

@@ -25,6 +25,9 @@ from headwater.node.asking import Answer, Question
 from headwater.node.events import (
     AppEndWanted,
     AppSubmitted,
+    AwaitInstance,
+    DrainWanted,
+    EmptyInstance,
     LeaveWanted,
     MessageReceived,
     NodeEffect,
@@ -34,6 +37,7 @@ from headwater.node.events import (
     NoteActive,
     NoteAppEnded,
     NoteAppRuns,
+    NoteDrained,
     NotePlaced,
     NoteRefused,
     NoteRowsGone,
@@ -53,6 +57,7 @@ from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
 from headwater.runtime.service.asking import Asking
 from headwater.runtime.service.directory import Directory
+from headwater.runtime.service.draining import Draining
 from headwater.runtime.service.flow_text import forget_texts
 from headwater.runtime.service.holding import Holding
 from headwater.runtime.service.keeping import Keeping
@@ -76,7 +81,7 @@ PEERS_S: Final = 30.0  # between two notes of who is there
 ASK_S: Final = 10.0  # between two words of where our apps are, and two looks after what does not run here
 
 
-_Wish = StartInstance | StopInstance | KeptFlow | Callable[[], Awaitable[None]]
+_Wish = StartInstance | AwaitInstance | EmptyInstance | StopInstance | KeptFlow | Callable[[], Awaitable[None]]
 
 
 class NodeService:
@@ -128,6 +133,8 @@ class NodeService:
                 if owned.is_ending:
                     self.end(owned.id)
         self.upgrades.go_on()
+        if self.keeping.is_draining:
+            self.handle(DrainWanted())
 
     def _start_engine(self) -> None:
         engine = Engine(
@@ -147,7 +154,7 @@ class NodeService:
         self.holding = Holding(self.plant)
         self.keeping = Keeping(self.engine.store, settings.data)
         self.desk, self.replies, self.leftovers = Desk(self), Replies(self), Leftovers(self)
-        self.ownership, self.upgrades = Ownership(self), Upgrades(self)
+        self.ownership, self.upgrades, self.draining = Ownership(self), Upgrades(self), Draining(self)
         self.wire = Wire(
             settings.wire(frozenset({RowsSent})),
             settings.credentials(),
@@ -220,7 +227,7 @@ class NodeService:
                 self.wire.send(to, message)
             case NoteRowsPut() | NoteRowsGone():
                 self.plant.note(effect)
-            case StartInstance() | StopInstance():
+            case StartInstance() | AwaitInstance() | EmptyInstance() | StopInstance():
                 self._wanted.put_nowait(effect)
             case NotePlaced(app, placed, has_run):
                 owned = self.keeping.owned[app]
@@ -237,6 +244,8 @@ class NodeService:
                 log.warning("refused: %s", why)
             case NoteStewardFound(app, steward, _):
                 log.info("%s is in the care of %s", app, steward)
+            case NoteDrained():
+                self.draining.nothing_runs()
             case NoteActive():
                 self._is_active.set()
                 self._loop.call_soon(self._end_again)
@@ -248,6 +257,10 @@ class NodeService:
             match await self._wanted.get():
                 case StartInstance() as start:
                     await self._carefully(self.plant.start(start))
+                case AwaitInstance() as awaited:
+                    await self._carefully(self.plant.opened(awaited))
+                case EmptyInstance() as emptied:
+                    await self._carefully(self.plant.empty(emptied))
                 case StopInstance() as stop:
                     await self._carefully(self.plant.stop(stop))
                 case KeptFlow() as kept:
@@ -255,7 +268,7 @@ class NodeService:
                 case act:
                     await self._carefully(act())
 
-    async def _carefully(self, doing: Awaitable[None]) -> None:
+    async def _carefully(self, doing: Awaitable[object]) -> None:
         try:
             await doing
         except Exception:  # our mistake: it must be heard, and must not keep others from running
@@ -332,12 +345,20 @@ class NodeService:
     def _keep_peers(self) -> None:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
 
+    def leave(self) -> None:
+        """Be no part of the ring any more; answers are still given."""
+        if not self._has_left:
+            self._keep_peers()
+            self.handle(LeaveWanted())
+            self._has_left = True
+            if self._timer is not None:
+                self._timer.cancel()
+
     async def stop(self) -> None:
         """Leave in good order: tell the others, stop the engine, keep everything for the next start."""
         if self._is_stopping or not self._tasks:
             return
         self._is_stopping = True
-        self._keep_peers()
         await self.upgrades.stop()
         carrying, *others = self._tasks
         self._wanted.put_nowait(_nothing)  # in case it waits for something to do
@@ -345,10 +366,7 @@ class NodeService:
         for task in (carrying, *others):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.handle(LeaveWanted())
-        self._has_left = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self.leave()
         await self.wire.close()
         await asyncio.to_thread(self.engine.stop)
 

@@ -25,7 +25,7 @@ from headwater.dataflow.succession import Succession, succession
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import Peer
 from headwater.node.events import AppSubmitted
-from headwater.node.messages import AppSpec
+from headwater.node.messages import AppSpec, Placed
 from headwater.node.specs import app_spec
 from headwater.runtime.service.asking import LOOK_S, Refused
 from headwater.runtime.service.flow_text import built, read_flow
@@ -89,9 +89,9 @@ class Upgrades:
         ownership = self._node.ownership
         owned = ownership.find(wanted.app)
         self._refuse_busy(owned)
-        name = read_flow(wanted.flow).name
-        if name != owned.name:
-            raise ownership.refused(f"the new version is of flow {name!r}, not of {owned.name!r}", "keep the name")
+        name, flow = read_flow(wanted.flow).name, read_flow(owned.spec.flow).name
+        if name != flow:
+            raise ownership.refused(f"the new version is of flow {name!r}, not of {flow!r}", "keep the name")
         parts, silent = await ownership.parts(owned)
         if silent:
             raise ownership.refused(
@@ -141,11 +141,20 @@ class Upgrades:
                 "the same structure can take them",
                 "mend what failed and change nothing else, then upgrade it again",
             )
-        placed = {one.instance: one for one in owned.placed}
-        homes = owned.placed if has_failed else carried_homes(before, after, kept, placed)
+        homes = _homes(owned, before, after, kept, takes_rows=has_failed)
         spec = self._spec(owned, wanted, after, kept)
         names = tuple(after.sources)
         return Upgrading(spec, names, homes, kept.given_up, has_failed, wanted.patience_s), kept
+
+    def _homes_now(self, owned: Owned, plan: Upgrading) -> tuple[Placed, ...]:
+        """Return where the instances of the next version go on, as those of this one are placed now."""
+        flows = self._node.settings.flows
+        with built(owned.spec.flow, flows) as before:
+            pass
+        with built(plan.spec.flow, flows) as after:
+            pass
+        kept = succession(owned.name, manifest_of(before), manifest_of(after), plan.given_up)
+        return _homes(owned, before, after, kept, takes_rows=plan.takes_rows)
 
     def _spec(self, owned: Owned, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
         """Return the spec of the next version: a source that goes on stays where its position is."""
@@ -170,7 +179,11 @@ class Upgrades:
         plan = owned.upgrading
         assert plan is not None
         if plan.phase is Phase.DRAINING:
-            why = await self._drained(owned, plan)
+            try:
+                why = await self._drained(owned, plan)
+                plan.homes = await asyncio.to_thread(self._homes_now, owned, plan)
+            except HeadwaterError as failure:
+                why = str(failure)
             if why:
                 await self._give_up(owned, why)
                 return
@@ -202,7 +215,7 @@ class Upgrades:
                 return ""
             if not plan.takes_rows and any(part.state == AppState.FAILED for part in status.parts):
                 return f"it failed before all rows were through ({'; '.join(status.errors)})"
-            is_quiet = are_held and _is_quiet(status)
+            is_quiet = are_held and _is_quiet(status) and _has_arrived(owned, status)
             if is_quiet and status.activity == before and not plan.takes_rows:
                 return ""
             if time.monotonic() > gives_up:
@@ -266,6 +279,7 @@ class Upgrades:
             plan.source_names,
             plan.homes,
             has_run=bool(plan.homes),
+            accounts=owned.accounts if plan.takes_rows else {},
             version=owned.version + 1,
             nodes=owned.nodes,
             note=f"took the place of version {owned.version}",
@@ -286,6 +300,18 @@ def _needed(owned: Owned) -> tuple[Peer, ...]:
 def _adopt(owned: Owned, plan: Upgrading, *, only_check: bool = False) -> Adopt:
     spec = plan.spec
     return Adopt(spec.name, spec.key, spec.flow, owned.id, plan.given_up, plan.takes_rows, only_check)
+
+
+def _homes(owned: Owned, before: Graph, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
+    if takes_rows:
+        return owned.placed
+    return carried_homes(before, after, kept, {one.instance: one for one in owned.placed})
+
+
+def _has_arrived(owned: Owned, status: StatusTold) -> bool:
+    """Whether every instance that moves is where it is going, with what it had."""
+    moved = [one for one in owned.placed if one.whence is not None]
+    return all(status.homes.get(str(one.instance)) == one.host.address for one in moved)
 
 
 def _is_quiet(status: StatusTold) -> bool:

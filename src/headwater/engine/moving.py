@@ -1,0 +1,185 @@
+"""An instance's state on its way from one store to another.
+
+What moves is the state of its keys, how far event time has come, and up to which number it has taken the rows of every
+other store. Rows do not: an instance moves when its queue holds nothing any more that came from elsewhere, and what
+its own node puts there afterwards travels as rows always do. The counts of what it did stay where it did it.
+
+Every placement of an instance has a **lot**, which is never drawn twice, and a store remembers under which one the
+instance ran there last. So a copy that was left behind is not taken for the state of an instance that has come back.
+"""
+
+import struct
+from collections.abc import Container, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headwater.engine.channels import all_received, hand_on, keep_received
+from headwater.engine.plans import ChainPlan
+from headwater.engine.store import (
+    QueueRecord,
+    Snapshot,
+    Transaction,
+    lot_instance,
+    lot_key,
+    lots_prefix,
+    queue_key,
+    read_queue,
+    state_prefix,
+    times_key,
+)
+from headwater.engine.times import Times
+from headwater.model.entries import belongs_to, is_shared
+from headwater.model.errors import StoreError
+from headwater.model.ids import AppId, InstanceId
+
+_LOT: Final = struct.Struct("<QQ?")
+_NAME_BYTES_MIN: Final = 11  # of a piece of state: what it is, a time, a group
+
+Lot = tuple[int, int]
+Place = tuple[int, bytes]  # the number of an operator, and the name of a piece of its state
+Held = tuple[int, bytes, bytes]  # and the piece
+
+BEGINNING: Final[Place] = (0, b"")
+
+
+class Piece(NamedTuple):
+    """A part of an instance's state."""
+
+    held: tuple[Held, ...]
+    is_last: bool
+
+
+class Standing(NamedTuple):
+    """Where an instance stands, beside its state."""
+
+    received: tuple[tuple[bytes, int], ...]  # up to which number it has the rows of each store
+    times: bytes | None
+
+
+def read_lot(snapshot: Snapshot, instance: InstanceId) -> Lot | None:
+    """Return under which lot an instance runs here, or did last; None if it never has."""
+    packed = snapshot.get(lot_key(instance))
+    return None if packed is None else _LOT.unpack(packed)[:2]
+
+
+def is_settled(snapshot: Snapshot, instance: InstanceId) -> bool:
+    """Whether nothing of an instance that is here is anywhere else any more."""
+    packed = snapshot.get(lot_key(instance))
+    return packed is not None and bool(_LOT.unpack(packed)[2])
+
+
+def all_lots(snapshot: Snapshot, app: AppId) -> dict[int, Lot]:
+    """Return the lots of all instances of an app that run here, or did and have not been given away."""
+    return {lot_instance(key): _LOT.unpack(packed)[:2] for key, packed in snapshot.scan(lots_prefix(app))}
+
+
+def keep_lot(txn: Transaction, instance: InstanceId, lot: Lot, *, settled: bool = True) -> None:
+    """Remember under which lot an instance is here; settled, if nobody else has it any more and it may run."""
+    txn.put(lot_key(instance), _LOT.pack(*lot, settled))
+
+
+def read_piece(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place, bytes_max: int) -> Piece:
+    """Return what follows a place in an instance's state: at most so many bytes, but one entry at least."""
+    held: list[Held] = []
+    size = 0
+    for number, name, value in _state_of(snapshot, plan, instance, after):
+        if held and size + len(name) + len(value) > bytes_max:
+            return Piece(tuple(held), is_last=False)
+        held.append((number, bytes(name), bytes(value)))
+        size += len(name) + len(value)
+    return Piece(tuple(held), is_last=True)
+
+
+def _state_of(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place) -> Iterator[Held]:
+    """Go through the state of an instance, and what its operators keep for all keys together."""
+    groups = plan.groups_of(instance)
+    for number in sorted(plan.numbers):
+        if number < after[0]:
+            continue
+        prefix = state_prefix(plan.app, number)
+        start = prefix + after[1] + b"\0" if number == after[0] and after[1] else prefix
+        for key, value in snapshot.scan(prefix, start):
+            name = bytes(key[len(prefix) :])
+            if is_shared(name) or belongs_to(name, groups):
+                yield number, name, value
+
+
+def put_piece(txn: Transaction, plan: ChainPlan, instance: InstanceId, held: Sequence[Held]) -> None:
+    """Keep a part of the state of an instance that is to run here; what is shared and here already stays."""
+    groups = plan.groups_of(instance)
+    for number, name, value in held:
+        if number not in plan.numbers or len(name) < _NAME_BYTES_MIN:
+            raise StoreError(f"instance {instance} has no state {name[:40]!r} of an operator {number}")
+        key = state_prefix(plan.app, number) + name
+        if is_shared(name):
+            if txn.get(key) is None:
+                txn.put(key, value)
+        elif belongs_to(name, groups):
+            txn.put(key, value)
+        else:
+            raise StoreError(f"state {name[:40]!r} is not of a key of instance {instance}")
+
+
+def clear_state(txn: Transaction, plan: ChainPlan, instance: InstanceId, *, shared: bool) -> None:
+    """Delete the state of an instance; also what its operators share, if no other of their instances is here."""
+    gone = [
+        state_prefix(plan.app, number) + name
+        for number, name, _ in _state_of(txn, plan, instance, BEGINNING)
+        if shared or not is_shared(name)
+    ]
+    for key in gone:
+        txn.delete(key)
+    txn.delete(times_key(instance))
+
+
+def begin_under(txn: Transaction, plan: ChainPlan | None, instance: InstanceId, lot: Lot, here: Container[int]) -> None:
+    """Let an instance, or a sink, run here under a lot; what was left from another is of a time that is over.
+
+    `here` are the instances that run here: one of them only gets another lot.
+    """
+    known = read_lot(txn, instance)
+    if plan is not None and known not in (None, lot) and instance.number not in here:
+        clear_state(txn, plan, instance, shared=not shares(plan, instance, here))
+    keep_lot(txn, instance, lot)
+
+
+def shares(plan: ChainPlan, instance: InstanceId, here: Container[int]) -> bool:
+    """Whether another instance of the same chain is here, and has part in what its operators keep for all keys."""
+    of_chain = range(plan.first_instance, plan.first_instance + plan.parallelism)
+    return any(number in here for number in of_chain if number != instance.number)
+
+
+def read_standing(snapshot: Snapshot, instance: InstanceId) -> Standing:
+    """Return where an instance stands that nobody runs any more."""
+    received = tuple((origin, channel.until) for origin, channel in all_received(snapshot, instance).items())
+    times = snapshot.get(times_key(instance))
+    return Standing(received, None if times is None else bytes(times))
+
+
+def take_up(txn: Transaction, instance: InstanceId, own_origin: bytes, standing: Standing, lot: Lot) -> QueueRecord:
+    """Let an instance go on here where it stood elsewhere; return its queue.
+
+    What lies here for it, as in an outbox, and was taken there is handed on; what is left are the first rows it takes.
+    Turns are counted on, so that no worker goes by what it remembers of the instance from before.
+    """
+    if standing.times is not None:
+        _check_times(standing.times)
+        txn.put(times_key(instance), standing.times)
+    for origin, until in standing.received:
+        if origin == own_origin:
+            hand_on(txn, instance, until)
+        else:
+            keep_received(txn, instance, origin, until)
+    record = read_queue(txn, instance)
+    record = record._replace(turns=record.turns + 1)
+    txn.put(queue_key(instance), record.pack())
+    keep_lot(txn, instance, lot, settled=False)
+    return record
+
+
+def _check_times(packed: bytes) -> None:
+    try:
+        msgspec.msgpack.decode(packed, type=Times)
+    except msgspec.MsgspecError as damage:
+        raise StoreError(f"what should tell how far event time has come does not: {damage}") from damage

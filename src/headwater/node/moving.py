@@ -1,0 +1,412 @@
+"""Instances that move: one that is to run here fetches what it had elsewhere, one that goes is emptied and given away.
+
+    old host                                      new host
+                                                  is asked to run the instance, and opens its app
+                       ◄── give me its state ──
+    takes no more rows for it, runs
+    what waits, stops, and waits until
+    what it has made is with others
+                        ── state, piece by piece ──►   keeps it; with the last piece where it stands
+                       ◄── taken ──
+    forgets it          ── forgotten ──►          runs it, and tells the nodes on its way up
+                       ◄── runs ──
+
+Rows that come meanwhile stay with their senders. So those of one channel keep their order on both sides of the move:
+what the old host took and made is taken by others before anything that the new one makes. Every step is asked for
+again until it is answered, by the new host alone; killed at any moment, either goes on from what its store says. While
+the old host has it, nobody else has run it: if the new one is lost, another can fetch it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headwater.engine.moving import (
+    BEGINNING,
+    Lot,
+    Place,
+    Standing,
+    clear_state,
+    is_settled,
+    keep_lot,
+    put_piece,
+    read_lot,
+    read_piece,
+    read_standing,
+    shares,
+    take_up,
+)
+from headwater.engine.plans import ChainPlan
+from headwater.engine.store import Transaction, lot_key, read_queue
+from headwater.model.errors import StoreError, StoreFull
+from headwater.model.ids import InstanceId
+from headwater.model.peers import Peer
+from headwater.model.time import Instant
+from headwater.node import messages as m
+from headwater.node import state_messages as s
+from headwater.node.carrying import Carrying, Dock, OpenApp
+from headwater.node.events import EmptyInstance, NoteRefused, NoteRowsGone
+from headwater.node.hosting import Hosting
+from headwater.node.part import Ground
+
+Spot = tuple[str, int]  # an app and one of its instances
+
+
+@dataclass(slots=True)
+class Fetching:
+    """An instance that is to run here once its state has come."""
+
+    asked: m.StartAsked
+    sought: list[m.Whence]  # where it may be; the first is asked next
+    heard: Instant  # when one of those last answered
+    after: Place = BEGINNING  # what comes next follows this
+    turns: int = -1  # of the instance when its first piece was read
+    is_kept: bool = False  # all of it is here, and its old host has yet to forget it
+
+    @property
+    def whence(self) -> m.Whence:
+        """Where it is asked for."""
+        return self.sought[0]
+
+
+@dataclass(slots=True)
+class Giving:
+    """An instance that is to run elsewhere."""
+
+    to: Peer
+    after: Place
+    is_emptied: bool = False  # or is being
+    made: dict[int, int] = field(default_factory=dict)  # for instances elsewhere: the number behind its last entry
+    has_left: bool = False  # what it made is with others, and its state may go
+
+
+class Found(NamedTuple):
+    """An instance whose app is open here."""
+
+    app: OpenApp
+    identity: InstanceId
+    plan: ChainPlan
+    dock: Dock
+
+    def lot(self) -> Lot | None:
+        """Return under which lot it runs here, or did last."""
+        with self.dock.store.read() as snapshot:
+            return read_lot(snapshot, self.identity)
+
+    def is_settled(self) -> bool:
+        """Whether nothing of it is anywhere else any more."""
+        with self.dock.store.read() as snapshot:
+            return is_settled(snapshot, self.identity)
+
+    def clear(self, txn: Transaction) -> None:
+        """Delete its state."""
+        clear_state(txn, self.plan, self.identity, shared=not shares(self.plan, self.identity, self.app.here))
+
+
+class Moving:
+    """The part of a node that brings instances here and gives others away."""
+
+    def __init__(self, ground: Ground, carrying: Carrying, hosting: Hosting, dock: Dock | None) -> None:
+        """Move nothing; a node without a dock has nothing that could."""
+        self._ground, self._carrying, self._hosting, self._dock = ground, carrying, hosting, dock
+        self.fetching: dict[Spot, Fetching] = {}
+        self.giving: dict[Spot, Giving] = {}
+        self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # and not known to be heard of, since when
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        for app, instance in self.fetching:
+            known = self._carrying.apps.get(app)
+            assert known is None or instance not in known.here, "an instance runs before its state has come"
+            assert (app, instance) in self._hosting.hosted, "nobody asked for what is fetched"
+
+    def settle(self) -> None:
+        """Begin to fetch what the host has been asked to run, and give up what it is no longer asked for."""
+        wanted, self._hosting.fetches_wanted = self._hosting.fetches_wanted, []
+        for asked in wanted:
+            spot = (asked.app, asked.instance)
+            self.giving.pop(spot, None)
+            self.fetching[spot] = Fetching(asked, _whences(asked.whence), self._ground.now)
+            self._ask(spot)
+        for spot in [spot for spot in self.fetching if spot not in self._hosting.hosted]:
+            self._forget(spot)
+
+    def app_closed(self, app: str) -> None:
+        """Move nothing of an app any more."""
+        for spot in [spot for spot in (*self.fetching, *self.giving, *self._given) if spot[0] == app]:
+            self.giving.pop(spot, None)
+            self._given.pop(spot, None)
+            self._forget(spot)
+
+    def _forget(self, spot: Spot) -> None:
+        self.fetching.pop(spot, None)
+        self._ground.timers.cancel(("move", spot))
+
+    def _found(self, spot: Spot) -> Found | None:
+        """Return what is needed to touch an instance's state, if its app is open here."""
+        app = self._carrying.apps.get(spot[0])
+        if app is None or self._dock is None:
+            return None
+        identity = InstanceId(app.id, spot[1])
+        plan = self._dock.plan(identity)
+        return None if plan is None else Found(app, identity, plan, self._dock)
+
+    # --- coming here --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is coming, and those who took something from us know that they have it alone."""
+        return not self.fetching and not self._given
+
+    def again(self, spot: Spot) -> None:
+        """Ask again for what has not come; if nobody has answered so far, also where else it may be."""
+        fetching = self.fetching.get(spot)
+        if fetching is not None:
+            if fetching.after == BEGINNING and not fetching.is_kept:
+                fetching.sought.append(fetching.sought.pop(0))
+            self._ask(spot)
+        elif spot in self._given:
+            self._tell_forgotten(spot)
+
+    def _ask(self, spot: Spot) -> None:
+        ground, fetching, found = self._ground, self.fetching[spot], self._found(spot)
+        ground.come_back(("move", spot), ground.config.retry)
+        if found is None:
+            return  # the app is being opened
+        whence, lot = fetching.whence, found.lot()
+        are_lost = all(one.is_lost for one in fetching.sought)
+        patience = ground.config.host_silence_max if are_lost else ground.config.keeper_silence_max
+        fetching.is_kept |= lot == fetching.asked.lot  # before we were restarted
+        is_late = ground.now - fetching.heard > patience
+        is_ours = whence.host.id == ground.own.id and lot == whence.lot
+        if is_ours or (fetching.is_kept and (is_late or found.is_settled())):
+            self._arrived(spot)
+        elif is_late:
+            self._begin_empty(spot)
+        elif fetching.is_kept:
+            ground.send(whence.host, s.StateTaken(ground.own, *spot, whence.lot))
+        else:
+            ground.send(whence.host, s.StateAsked(ground.own, *spot, whence.lot, fetching.after))
+
+    def state_told(self, message: s.StateTold) -> None:
+        """Keep a piece of an instance's state; with the last one have its old host forget it."""
+        spot = (message.app, message.instance)
+        fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
+        if fetching is None or found is None or message.after != fetching.after:
+            return
+        if not message.held and not message.is_last:
+            return
+        fetching.heard = self._ground.now
+        if fetching.after != BEGINNING and message.turns != fetching.turns:  # it ran again, after a restart
+            fetching.after = BEGINNING
+            self._ask(spot)
+            return
+        fetching.turns = message.turns
+        try:
+            self._keep(message, found, fetching)
+        except StoreFull:
+            return  # it is asked for again, when there may be room
+        except StoreError as damage:
+            self._ground.emit(NoteRefused(f"the state of {message.app} from {message.sender}: {damage}"))
+            return
+        fetching.is_kept = message.is_last
+        fetching.after = BEGINNING if message.is_last else message.held[-1][:2]
+        self._ask(spot)
+
+    def _keep(self, message: s.StateTold, found: Found, fetching: Fetching) -> None:
+        identity, dock = found.identity, found.dock
+        with dock.store.write() as txn:
+            if fetching.after == BEGINNING:  # what is here is of another time, or of a fetching that was cut off
+                found.clear(txn)
+            put_piece(txn, found.plan, identity, message.held[: s.HELD_MAX])
+            if message.is_last:
+                standing = Standing(message.received[: s.RECEIVED_MAX], message.times)
+                record = take_up(txn, identity, dock.origin, standing, fetching.asked.lot)
+        if message.is_last:
+            self._ground.emit(NoteRowsGone(identity, record))
+
+    def state_delayed(self, message: s.StateDelayed) -> None:
+        """Take note that an instance's old host is there."""
+        fetching = self.fetching.get((message.app, message.instance))
+        if fetching is not None:
+            here = [one for one in fetching.sought if one.host.id == message.sender.id]
+            fetching.sought = here or fetching.sought
+            fetching.heard = self._ground.now if here else fetching.heard
+
+    def state_unknown(self, message: s.StateUnknown) -> None:
+        """Ask no more where nothing of an instance is; if that is so everywhere, it begins with nothing."""
+        spot = (message.app, message.instance)
+        fetching = self.fetching.get(spot)
+        if fetching is None or fetching.is_kept:
+            return
+        sought = [one for one in fetching.sought if (one.host.id, one.lot) != (message.sender.id, message.lot)]
+        if not sought:
+            self._begin_empty(spot)
+        elif len(sought) < len(fetching.sought):
+            fetching.sought, fetching.after, fetching.heard = sought, BEGINNING, self._ground.now
+            self._ask(spot)
+
+    def _expected(self, spot: Spot, sender: Peer, lot: tuple[int, int]) -> Fetching | None:
+        """Return what is being fetched from somebody, and from nobody else from now on."""
+        fetching = self.fetching.get(spot)
+        here = (
+            [] if fetching is None else [one for one in fetching.sought if (one.host.id, one.lot) == (sender.id, lot)]
+        )
+        if fetching is None or not here:
+            return None
+        fetching.sought = here
+        return fetching
+
+    def _begin_empty(self, spot: Spot) -> None:
+        found = self._found(spot)
+        if found is not None:
+            with found.dock.store.write() as txn:
+                found.clear(txn)
+            self._arrived(spot)
+
+    def _arrived(self, spot: Spot) -> None:
+        fetching, found = self.fetching.pop(spot), self._found(spot)
+        assert found is not None
+        with found.dock.store.write() as txn:
+            keep_lot(txn, found.identity, fetching.asked.lot)
+        self._carrying.open_door(*spot)
+        self._hosting.arrived(fetching.asked)
+        self._ground.timers.cancel(("move", spot))
+
+    def state_forgotten(self, message: s.StateForgotten) -> None:
+        """Let an instance run whose old host has nothing of it any more."""
+        spot, ground = (message.app, message.instance), self._ground
+        fetching = self._expected(spot, message.sender, message.lot)
+        if fetching is not None and fetching.is_kept:
+            self._arrived(spot)
+        if spot not in self.fetching:
+            ground.send(message.sender, s.StateRuns(ground.own, *spot, message.lot))
+
+    # --- going elsewhere ----------------------------------------------------------------------------------------------
+
+    def state_asked(self, message: s.StateAsked) -> None:
+        """Give an instance away to whoever is to run it now."""
+        spot, ground = (message.app, message.instance), self._ground
+        found = self._found(spot)
+        if found is None:
+            if self._dock is not None and self._dock.holds(message.app):
+                return  # it cannot be opened here at present, which may be mended
+        elif found.lot() == message.lot:
+            giving = self.giving.setdefault(spot, Giving(message.sender, message.after))
+            giving.to, giving.after = message.sender, message.after
+            self._give(spot, giving)
+            return
+        ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
+
+    def state_sought(self, message: s.StateSought) -> None:
+        """Tell a steward that an instance is still here."""
+        found = self._found((message.app, message.instance))
+        if found is not None and found.lot() == message.lot:
+            here = s.StateHere(self._ground.own, message.app, message.instance, message.lot)
+            self._ground.send(message.sender, here)
+
+    def goes_on(self, app: str) -> None:
+        """Give away what had to wait for rows to be with others, or for workers to let it go."""
+        for spot, giving in list(self.giving.items()):
+            if spot[0] == app and giving.is_emptied and not giving.has_left:
+                self._give(spot, giving)
+
+    def _give(self, spot: Spot, giving: Giving) -> None:
+        found = self._found(spot)
+        assert found is not None
+        if not self._has_left(spot, giving, found):
+            self._ground.send(giving.to, s.StateDelayed(self._ground.own, *spot))
+            return
+        identity = found.identity
+        with found.dock.store.read() as snapshot:
+            lot, turns = read_lot(snapshot, identity), read_queue(snapshot, identity).turns
+            piece = read_piece(snapshot, found.plan, identity, giving.after, s.PIECE_BYTES)
+            standing = read_standing(snapshot, identity) if piece.is_last else Standing((), None)
+        assert lot is not None
+        told = s.StateTold(self._ground.own, *spot, lot, giving.after, turns, piece.held, piece.is_last, *standing)
+        self._ground.send(giving.to, told)
+
+    def has_kept(self, spot: Spot, lot: Lot) -> bool:
+        """Whether something of an instance is here under a lot, or may be: its app cannot be opened at present."""
+        found = self._found(spot)
+        return found.lot() == lot if found is not None else self._dock is not None and self._dock.holds(spot[0])
+
+    def stays(self, spot: Spot, lot: tuple[int, int]) -> None:
+        """Give an instance away no more, that is to run here after all."""
+        found = self._found(spot)
+        if spot in self.giving and found is not None and found.lot() == lot:
+            del self.giving[spot]
+            self._carrying.open_door(*spot)
+
+    def _has_left(self, spot: Spot, giving: Giving, found: Found) -> bool:
+        """Whether nothing of an instance is here but its state; what is in the way is being done."""
+        here = found.app.here
+        if not giving.is_emptied:
+            with found.dock.store.read() as snapshot:
+                record = read_queue(snapshot, found.identity)
+            giving.is_emptied = True
+            self._carrying.close_door(*spot)
+            if spot[1] in here or record.next_sequence > record.head_sequence:
+                self._ground.emit(EmptyInstance(*spot))
+                return False
+        if spot[1] not in here and not giving.has_left:
+            giving.has_left = self._is_made_known(giving, found)
+        return giving.has_left
+
+    def _is_made_known(self, giving: Giving, found: Found) -> bool:
+        """Whether what an instance made before it stopped is with those for whom it was made."""
+        app = found.app
+        with found.dock.store.read() as snapshot:
+            queues = {target: read_queue(snapshot, InstanceId(app.id, target)) for target in _targets(found.plan)}
+        if not giving.made:
+            giving.made = {target: queue.next_sequence for target, queue in queues.items() if target not in app.here}
+        return all(queues[target].head_sequence >= number for target, number in giving.made.items())
+
+    def state_taken(self, message: s.StateTaken) -> None:
+        """Forget an instance that is to run elsewhere; only for who asked last, to whom we have given all of it."""
+        spot, ground = (message.app, message.instance), self._ground
+        found = self._found(spot)
+        if found is not None and found.lot() == message.lot:
+            giving = self.giving.get(spot)
+            if giving is None:  # we were restarted, and may have run it since
+                self.state_asked(s.StateAsked(message.sender, *spot, message.lot, BEGINNING))
+                return
+            if not giving.has_left or giving.to.id != message.sender.id:
+                return
+            with found.dock.store.write() as txn:
+                found.clear(txn)
+                txn.delete(lot_key(found.identity))
+            del self.giving[spot]
+            self._hosting.gave_away(spot)
+            self._carrying.has_gone_to(*spot, message.sender)
+        forgotten = s.StateForgotten(ground.own, *spot, message.lot)
+        self._given[spot] = (forgotten, message.sender, ground.now)
+        self._tell_forgotten(spot)
+
+    def _tell_forgotten(self, spot: Spot) -> None:
+        """Tell who took an instance that nobody else has it; it waits for that, but we do not wait for it for ever."""
+        forgotten, taker, since = self._given[spot]
+        if self._ground.now - since > self._ground.config.owner_silence_max:
+            del self._given[spot]
+            return
+        self._ground.send(taker, forgotten)
+        if spot not in self.fetching:
+            self._ground.come_back(("move", spot), self._ground.config.retry)
+
+    def state_runs(self, message: s.StateRuns) -> None:
+        """Tell who took an instance no more that it may run."""
+        spot = (message.app, message.instance)
+        if spot in self._given and self._given[spot][0].lot == message.lot:
+            del self._given[spot]
+
+
+def _whences(whence: m.Whence | None) -> list[m.Whence]:
+    """Return all places where an instance may be, the likeliest first."""
+    return [] if whence is None else [whence, *_whences(whence.before)]
+
+
+def _targets(plan: ChainPlan) -> Iterator[int]:
+    """Go through the instances that a chain's rows go to."""
+    for outlets in (*plan.outlets, *plan.errors.values()):
+        for outlet in outlets:
+            yield from outlet.targets

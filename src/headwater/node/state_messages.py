@@ -1,0 +1,100 @@
+"""What nodes say to one another about an instance that moves: its state is asked for, told in pieces, and taken."""
+
+from typing import Final
+
+from headwater.overlay.messages import Message
+
+PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms
+HELD_MAX: Final = 50_000  # pieces of state in one message; the smallest have some twenty bytes
+RECEIVED_MAX: Final = 10_000  # stores that have sent rows to one instance
+
+
+class StateAsked(Message, frozen=True, tag="va"):
+    """This instance, which you have under this lot, is to run with me: give me what follows this place in its state."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+    after: tuple[int, bytes]
+
+
+class StateTold(Message, frozen=True, tag="vt"):
+    """This is what follows that place. With the last of it: where the instance stands."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+    after: tuple[int, bytes]
+    turns: int  # of the instance so far: if they have changed, begin anew
+    held: tuple[tuple[int, bytes, bytes], ...] = ()
+    is_last: bool = False
+    received: tuple[tuple[bytes, int], ...] = ()
+    times: bytes | None = None
+
+
+class StateDelayed(Message, frozen=True, tag="vd"):
+    """I have it, and give it to you when what waits for the instance here is done."""
+
+    app: str
+    instance: int
+
+
+class StateUnknown(Message, frozen=True, tag="vu"):
+    """I have no such instance under that lot."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+
+
+class StateTaken(Message, frozen=True, tag="vk"):
+    """I have all of it, and run the instance once you have forgotten what you have under that lot."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+
+
+class StateForgotten(Message, frozen=True, tag="vf"):
+    """I have nothing of it any more."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+
+
+class StateRuns(Message, frozen=True, tag="vr"):
+    """I have heard it: the instance runs with me."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+
+
+class StateSought(Message, frozen=True, tag="vs"):
+    """Do you have this instance under this lot?"""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+
+
+class StateHere(Message, frozen=True, tag="vh"):
+    """I do: nobody has taken it."""
+
+    app: str
+    instance: int
+    lot: tuple[int, int]
+
+
+AnyStateMessage = (
+    StateAsked
+    | StateTold
+    | StateDelayed
+    | StateUnknown
+    | StateTaken
+    | StateForgotten
+    | StateRuns
+    | StateSought
+    | StateHere
+)
