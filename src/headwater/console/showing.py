@@ -19,7 +19,7 @@ from headwater.runtime.service.requests import (
     StatusTold,
 )
 
-_STATE_STYLES = {
+STATE_STYLES = {
     "running": "cyan",
     "finished": "green",
     "failed": "bold red",
@@ -73,7 +73,7 @@ def status_view(told: StatusTold) -> RenderableType:
     head = Text.assemble(
         (told.name, "bold"),
         "  ",
-        (told.state, _STATE_STYLES.get(told.state, "")),
+        (told.state, STATE_STYLES.get(told.state, "")),
         f"  version {told.version}   {told.rows_in:,} rows in, {told.rows_out:,} out, {told.waiting:,} waiting",
     )
     return Group(head, tree_table(told.parts), ledger_line(told), *_problem_lines(told))
