@@ -19,7 +19,8 @@ from bench.watching import Figures, Window, look, rest_ms
 from bench.workload import KEPT, add_fahrenheit, add_muggy, in_range, parse, sliding_average
 from headwater.dataflow.stream import Flow, Sink, Stream, flow, source
 from headwater.model.errors import EngineError
-from headwater.runtime.node import App, Node
+from headwater.runtime.app import App
+from headwater.runtime.node import Node
 from headwater.runtime.status import AppState
 from headwater.runtime.worker import now_us
 

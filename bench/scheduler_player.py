@@ -22,8 +22,9 @@ from headwater.engine.policies import Consumption, PolicyName
 from headwater.model.errors import EngineError, HeadwaterError
 from headwater.model.histogram import Histogram
 from headwater.model.ids import InstanceId
-from headwater.runtime import node as runtime
+from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
+from headwater.runtime.node import Node
 from headwater.runtime.status import AppState
 
 START_S: Final = 120.0
@@ -77,9 +78,9 @@ class NodePlayer:
 
     def __init__(self, policy: PolicyName, *, spark: bool) -> None:
         """Start the node."""
-        self._node = runtime.Node(node_config(policy, spark=spark))
+        self._node = Node(node_config(policy, spark=spark))
         self._node.start()
-        self._app: runtime.App | None = None
+        self._app: App | None = None
         self._topology: Topology | None = None
         self._dial = Dial()
         self._names: dict[InstanceId, str] = {}
@@ -210,7 +211,7 @@ class NodePlayer:
             raise EngineError(f"{self._app.name} failed under {self._node.config.policy}: {self._app.error}")
 
 
-def _latencies(app: runtime.App) -> Histogram:
+def _latencies(app: App) -> Histogram:
     together = Histogram()
     for task in app.sinks:
         together.merge(task.latency)

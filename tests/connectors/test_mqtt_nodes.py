@@ -17,8 +17,9 @@ import pytest
 import headwater as hw
 from headwater.connectors.mqtt_source import MqttReader
 from headwater.engine.pressure import PressureConfig
+from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
-from headwater.runtime.node import App, Node
+from headwater.runtime.node import Node
 from headwater.runtime.status import AppState
 from tests.connectors.brokers import PATIENCE_S, Broker, Visitor, eventually
 from tests.connectors.mqtt_flows import numbers

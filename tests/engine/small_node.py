@@ -42,9 +42,9 @@ ALL = 1 << 40  # rows or bytes
 class SmallNode:
     """One app on one store."""
 
-    def __init__(self, flow: Flow, *, store: Store | None = None, chaining: bool = True) -> None:
-        """Deploy the flow on an empty store."""
-        self.app = AppId(1)
+    def __init__(self, flow: Flow, *, store: Store | None = None, chaining: bool = True, number: int = 1) -> None:
+        """Deploy the flow on a store in which nobody has this number."""
+        self.app = AppId(number)
         self.graph: Graph = compile_flow(flow, chaining=chaining)
         self.store: Store = MemoryStore() if store is None else store
         self.now_us = 0

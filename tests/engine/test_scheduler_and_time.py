@@ -2,6 +2,7 @@
 
 from headwater.engine.events import (
     AppAdded,
+    AppQuieted,
     Effect,
     RowsPassed,
     RowsPut,
@@ -104,3 +105,16 @@ def test_rows_that_a_source_puts_straight_into_a_sink_are_told_to_it() -> None:
     """No turn does."""
     scheduler = scheduler_with(Queue(ONE, scheduled=False))
     assert scheduler.handle(RowsPut(ONE, 1, 10), 1) == [RowsPassed((ONE,))]
+
+
+def test_the_clock_gives_a_quiet_app_no_turn_but_its_rows_do_and_what_is_due_is_not_forgotten() -> None:
+    """So that an app comes to rest once its rows are through; when it is quiet no more, the clock has its say."""
+    scheduler = scheduler_with(Queue(ONE))
+    scheduler.handle(WakeWanted(ONE, 500), 0)
+    scheduler.handle(AppQuieted(APP, True), 10)
+    assert turns(scheduler.handle(Ticked(), 600)) == []
+    assert turns(scheduler.handle(RowsPut(ONE, 1, 10), 601)) == [(0, [ONE])]
+    assert turns(scheduler.handle(TurnEnded(WorkerId(0), [done(ONE, 1, wake_us=700)]), 602)) == []
+    assert turns(scheduler.handle(Ticked(), 800)) == []
+    assert turns(scheduler.handle(AppQuieted(APP, False), 801)) == [(0, [ONE])]
+    scheduler.check()

@@ -20,10 +20,15 @@ class Gate:
         self._file.close()
 
 
-def passing(path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows once the gate at this path is open: for a function that runs in a worker."""
+def wait_at(path: str) -> None:
+    """Wait until the gate at this path is open: for a function that runs in a worker."""
     import fcntl as locks
 
     with open(path) as gate:
         locks.flock(gate, locks.LOCK_SH)
+
+
+def passing(path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows once the gate at this path is open."""
+    wait_at(path)
     return batch

@@ -16,8 +16,9 @@ import headwater as hw
 from headwater.connectors.local import MemorySink
 from headwater.dataflow.connectors import Ended, Poll, Position, Rows
 from headwater.engine.pressure import PressureConfig
+from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
-from headwater.runtime.node import App, Node
+from headwater.runtime.node import Node
 from headwater.runtime.status import AppState
 from tests.runtime.flows import made_rows
 from tests.runtime.gates import Gate, passing

@@ -38,7 +38,7 @@ class SlottedPool(ThreadPool):
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
     """A node that would like two workers, with so many slots."""
     node = Node(NodeConfig(store=tmp_path / "store", workers=2, spark=False))
-    node.pool = SlottedPool(node.store, node._address, request.param)
+    node.workforce.pool = SlottedPool(node.store, node._address, request.param)
     with node:
         yield node
 

@@ -9,7 +9,7 @@ was there before.
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
@@ -42,6 +42,11 @@ class LineSink(ABC):
             raise FlowError(f"mode={self.mode!r} is not known; give one of {', '.join(MODES)}")
 
     @property
+    def position_settings(self) -> Mapping[str, object]:
+        """A position is in a file, which is cut there."""
+        return {"path": self.path}
+
+    @property
     @abstractmethod
     def kind(self) -> str:
         """A word for tables and pictures."""
@@ -71,6 +76,7 @@ class CsvSink(LineSink):
     """A CSV file."""
 
     kind: ClassVar[str] = "csv"
+    is_tabular: ClassVar[bool] = True
 
     def encoder(self) -> Encoder:
         """Return how rows are written."""

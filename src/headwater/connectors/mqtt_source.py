@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -109,6 +110,11 @@ class MqttSource:
     def guarantee(self) -> str:
         """What MQTT's quality of service allows; at QoS 1 messages that come again are refused where they are known."""
         return ("at-most-once", "at-least-once", "exactly-once")[self.qos]
+
+    @property
+    def position_settings(self) -> Mapping[str, object]:
+        """A position is in a session with a broker."""
+        return {"broker": f"{self.address.host}:{self.address.port}"}
 
     def open(self, position: Position | None) -> SourceReader:
         """Go on with the session that the position names, or begin one."""

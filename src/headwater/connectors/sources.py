@@ -4,7 +4,7 @@ Nothing here touches the disk or calls the user before `open`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
@@ -45,6 +45,11 @@ class FileSource:
         """Refuse what cannot be meant."""
         if self.follow and self.loop:
             raise FlowError(f"{self.path}: follow waits for more and loop starts over; give one of them")
+
+    @property
+    def position_settings(self) -> Mapping[str, object]:
+        """A position is in a file."""
+        return {"path": self.path}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ over names that begin with an underscore, so they never see a row twice.
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -34,6 +35,7 @@ class ParquetSink:
     kind: ClassVar[str] = "parquet"
     guarantee: ClassVar[str] = "exactly-once"
     blocking: ClassVar[bool] = False
+    is_tabular: ClassVar[bool] = True
 
     directory: str
     mode: Mode = "error"
@@ -46,6 +48,11 @@ class ParquetSink:
             raise FlowError(f"mode={self.mode!r} is not known; give one of {', '.join(MODES)}")
         if self.rows_per_file < 1:
             raise FlowError(f"rows_per_file={self.rows_per_file} must be at least 1")
+
+    @property
+    def position_settings(self) -> Mapping[str, object]:
+        """A position is in a directory, which is brought back to it."""
+        return {"directory": self.directory}
 
     def open(self, position: Position | None) -> SinkWriter:
         """Bring the directory back to the position, or begin it as `mode` says."""

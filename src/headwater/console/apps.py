@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from headwater.console.screen import screen
-from headwater.console.verbs import CertsOption, InsecureOption, show_apps
+from headwater.console.verbs import CertsOption, InsecureOption, show_apps_told
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.shipped import shipped
 
@@ -23,7 +23,7 @@ def apps(
     """List the applications that ship with Headwater (`headwater run NAME` runs one), or the apps of a cluster."""
     if to is not None:
         with Cluster(to, certs=certs, insecure=insecure) as cluster:
-            show_apps(cluster.apps(), as_json=as_json)
+            show_apps_told(cluster.apps(), as_json=as_json)
         return
     known = shipped()
     if as_json:

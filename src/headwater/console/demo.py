@@ -1,43 +1,46 @@
-"""`headwater demo`: a real flow on this machine for a minute, with a worker killed on the way and nothing lost."""
+"""`headwater demo`: a cluster on this machine for about a minute, with peers that come and go, and no row lost."""
 
-import csv
+import asyncio
 import os
+import re
 import signal
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
+import uvloop
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from headwater.connectors.local import MemorySink
-from headwater.console import wording
-from headwater.console.demo_flow import city_flow
-from headwater.console.live import View, view_on
-from headwater.console.run import JsonOption, SparkOption, end_with, parse_limit
-from headwater.console.running import Outcome, run_flows
-from headwater.console.screen import screen
-from headwater.console.summary import print_summary, told
-from headwater.dataflow.stream import Flow
-from headwater.model.errors import ConfigError
-from headwater.runtime.config import NodeConfig
+from headwater.console import demo_flow, wording
+from headwater.console.demo_check import CHECKS, made, written
+from headwater.console.demo_view import DemoView, Picture, app_table, demo_view_on
+from headwater.console.run import JsonOption, SparkOption, parse_limit
+from headwater.console.screen import fail, screen
+from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to
-from headwater.runtime.node import Node
+from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.local import LocalNodes
+from headwater.runtime.service.requests import StatusTold
+from headwater.runtime.service.service import NodeService
 
-KILL_AFTER_S: Final = 20.0
-ALERTS_SHOWN: Final = 3
+ZONES: Final = ("north", "north", "north", "centre", "centre", "centre", "south", "south")
+SENSORS: Final = 200
+LOOK_S: Final = 0.5
+SETTLE_S: Final = 60.0  # for the last rows, on a machine that has other things to do
+JOINS, LEAVES, DIES = 0.2, 0.45, 0.7  # when a peer joins, one leaves and a worker dies, as a share of the time
+LATE_SHARE: Final = 0.6  # of the time that is left for the app that comes with the joining peer
 
 
 def demo(
-    limit: Annotated[str, typer.Option("--for", metavar="TIME", help="How long readings keep coming.")] = "60s",
-    rate: Annotated[int, typer.Option(help="Readings a second.", min=1)] = 2_000,
-    no_kill: Annotated[bool, typer.Option("--no-kill", help="Let all workers live.")] = False,
+    limit: Annotated[str, typer.Option("--for", metavar="TIME", help="How long readings keep coming.")] = "45s",
+    rate: Annotated[int, typer.Option(help="Readings a second, of each app.", min=10)] = 300,
     files: Annotated[
         Path | None,
         typer.Option("--files", metavar="DIR", help="Where its files go.", show_default="a new directory in /tmp"),
@@ -45,27 +48,58 @@ def demo(
     no_spark: SparkOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a sensor flow over seven cities on Spark, kill a worker on the way, and show that nothing is lost."""
+    """Run four apps on eight peers of this machine; one joins, one leaves, a worker is killed, and no row is lost."""
     limit_s = parse_limit(limit) or 0.0
-    directory = _made(files)
-    flow = city_flow(directory, rate=rate, rows=round(rate * limit_s))
     console = screen(stderr=as_json)
-    view = view_on(console, plain=as_json)
-    _introduce(view, rate, limit_s, directory)
-    killer = Killer(view, min(KILL_AFTER_S, limit_s / 3))
-    with log_to(LogFormat.TEXT, None):
-        outcome = run_flows(
-            [flow],
-            NodeConfig(spark=not no_spark),
-            view,
-            on_look=(lambda node: None) if no_kill or no_spark else killer.look,
-        )
-    story = Story(outcome, directory, killer.killed, _board(flow))
+    plan = Plan(_made(files), limit_s, rate, round(rate * limit_s), round(rate * limit_s * LATE_SHARE))
+    view = demo_view_on(console, plain=as_json)
+    with log_to(LogFormat.TEXT, plan.directory / "peers.log"), ExitStack() as closing:
+        console.print(_introduction(plan), soft_wrap=True, markup=False)
+        closing.enter_context(view)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            story = runner.run(Show(plan, view, spark=not no_spark).run())
     if as_json:
         print(orjson.dumps(story.told()).decode(), flush=True)
     else:
         story.print(console)
-    end_with(outcome)
+    for problem in story.wrong:
+        fail(problem)
+    raise typer.Exit(1 if story.wrong else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the demo is going to do."""
+
+    directory: Path
+    limit_s: float
+    rate: int
+    rows: int  # of every app
+    late_rows: int  # of the one that comes later
+
+    @property
+    def flows(self) -> Path:
+        """The file with the apps."""
+        return self.directory / "demo_flow.py"
+
+    def write_flows(self) -> None:
+        """Write the file: the one that ships with Headwater, with our settings."""
+        settings = {
+            "SENSORS": SENSORS,
+            "RATE": float(self.rate),
+            "ROWS": self.rows,
+            "LATE_ROWS": self.late_rows,
+            "PLACE": str(self.directory),
+        }
+        text = Path(demo_flow.__file__).read_text(encoding="utf-8")
+        for name, value in settings.items():
+            text, found = re.subn(rf"^({name}(?:: [^=]+)?) = [^#\n]*", rf"\1 = {value!r}  ", text, flags=re.MULTILINE)
+            assert found == 1, name
+        self.flows.write_text(text, encoding="utf-8")
+
+    def rows_of(self, app: str) -> int:
+        """Return how many readings an app gets."""
+        return self.late_rows if app == "noise" else self.rows
 
 
 def _made(directory: Path | None) -> Path:
@@ -78,132 +112,197 @@ def _made(directory: Path | None) -> Path:
     return directory
 
 
-def _introduce(view: View, rate: int, limit_s: float, directory: Path) -> None:
-    view.say(
-        f"500 sensors in seven cities, {rate:,} readings a second for {wording.duration(limit_s)}; Ctrl-C ends it "
-        f"earlier.\nThe flow is headwater/console/demo_flow.py, and its files are in {directory}\n"
+def _introduction(plan: Plan) -> str:
+    return (
+        f"{len(ZONES)} peers in three zones form a ring on this machine. Four apps over {SENSORS} sensors in seven cities "
+        f"run on it,\n{plan.rate:,} readings a second each for {wording.duration(plan.limit_s)}. "
+        f"The apps and what they write are in {plan.directory}\n"
     )
 
 
 @dataclass(slots=True)
-class Killer:
-    """Kills one worker once the flow has run for a while, and says when another has taken its place."""
+class Show:
+    """The demo while it runs."""
 
-    view: View
-    after_s: float
-    killed: list[int] = field(default_factory=list)
-    _began: float | None = None
-    _back: bool = False
+    plan: Plan
+    view: DemoView
+    spark: bool
+    _nodes: LocalNodes = field(init=False)
+    _names: dict[str, str] = field(default_factory=dict)  # of the peers, by address
+    _owners: dict[str, NodeService] = field(default_factory=dict)  # by app
+    _began: float = 0.0
+    _facts: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, node: Node) -> None:
-        """Do what is due."""
-        if self._began is None:
-            self._began = time.monotonic()
-        elif not self.killed and time.monotonic() - self._began >= self.after_s:
-            self._kill(node)
-        elif self.killed and not self._back:
-            pids = node.dispatcher.worker_pids()
-            if self.killed[0] not in pids and len(pids) >= node.config.workers:
-                self._back = True
-                self.view.say("Spark has put another worker in its place; the lost turn runs again.")
+    async def run(self) -> "Story":
+        """Run everything, and return how it went."""
+        self.plan.write_flows()
+        with tempfile.TemporaryDirectory(prefix="headwater-peers-") as data:
+            self._nodes = LocalNodes(Path(data), spark=self.spark)
+            try:
+                await self._start()
+                await self._submit("air", self._nodes.nodes[0], self._nodes.nodes[3])
+                await self._submit("heat", self._nodes.nodes[4], self._nodes.nodes[6])
+                await self._submit("cities", self._nodes.nodes[7], self._nodes.nodes[1])
+                acting = asyncio.ensure_future(self._act())
+                apps = await self._watch(acting)
+                await acting
+            finally:
+                self.view.working("stopping")
+                await self._nodes.stop()
+        return Story(self.plan, apps, self._facts, [*_wrong(self.plan, apps)])
 
-    def _kill(self, node: Node) -> None:
-        pids = node.dispatcher.worker_pids()
+    async def _start(self) -> None:
+        self.view.working("starting one Spark for all peers" if self.spark else "starting peers on worker threads")
+        began = time.monotonic()
+        await self._nodes.start(ZONES)
+        for node in self._nodes.nodes:
+            self._name(node)
+        self._began = time.monotonic()
+        self._facts["start_s"] = round(self._began - began, 1)
+        self._say(f"{len(ZONES)} peers are in the ring, after {wording.duration(self._began - began)}")
+
+    def _name(self, node: NodeService) -> str:
+        zone = node.own.zone
+        number = 1 + sum(name.startswith(f"{zone}-") for name in self._names.values())
+        name = self._names[node.own.address] = f"{zone}-{number}"
+        return name
+
+    def _say(self, what: str) -> None:
+        self.view.happened(time.monotonic() - self._began, what)
+
+    async def _submit(self, app: str, to: NodeService, at: NodeService) -> None:
+        """Submit an app to one peer, as a user does, with its sensors at another."""
+
+        def submit() -> None:
+            with Cluster(to.own.address, insecure=True) as cluster:
+                cluster.submit(f"{self.plan.flows}:{app}", at={"readings": at.own.address})
+
+        await asyncio.to_thread(submit)
+        self._owners[app] = to
+        self._say(
+            f"{app} is submitted to {self._names[to.own.address]}, its sensors are at {self._names[at.own.address]}"
+        )
+
+    async def _watch(self, acting: "asyncio.Future[None]") -> list[StatusTold]:
+        """Show how the apps are until all have finished; return how they are then."""
+        gives_up = self._began + self.plan.limit_s + SETTLE_S
+        while True:
+            apps = [await owner.ownership.status(app) for app, owner in self._owners.items()]
+            self.view.show(Picture(time.monotonic() - self._began, self.plan.limit_s, apps, dict(self._names)))
+            failed = [error for app in apps if app.state == "failed" for error in app.errors]
+            if failed:
+                raise EngineError("; ".join(failed))
+            if acting.done() and all(_is_done(app) for app in apps):
+                return apps
+            if time.monotonic() > gives_up:
+                return apps
+            await asyncio.sleep(LOOK_S)
+
+    async def _until(self, share: float) -> None:
+        await asyncio.sleep(max(0.0, self._began + share * self.plan.limit_s - time.monotonic()))
+
+    # --- what happens on the way --------------------------------------------------------------------------------------
+
+    async def _act(self) -> None:
+        await self._until(JOINS)
+        await self._join()
+        await self._until(LEAVES)
+        await self._leave()
+        await self._until(DIES)
+        if self.spark:
+            self._kill()
+
+    async def _join(self) -> None:
+        node = await self._nodes.add("south")
+        name = self._name(node)
+        self._say(f"{name} joins; another app is submitted to it")
+        self._facts["joined"] = name
+        await self._submit("noise", node, node)
+
+    async def _leave(self) -> None:
+        """Let a peer leave for good on which state is, and that is no app's own: what runs there moves elsewhere."""
+        busy = [node for node in self._nodes.nodes if self._can_go(node)]
+        node = max(busy, key=lambda one: one.machine.hosting.load)
+        name, runs = self._names[node.own.address], sorted(node.machine.hosting.hosted)
+        what = ", ".join(sorted({app.partition("@")[0] for app, _ in runs})) or "nothing"
+        self._say(f"{name} leaves for good; {wording.plural(len(runs), 'instance')} (of {what}) move with their state")
+        began = time.monotonic()
+        await self._nodes.drain(node)
+        del self._names[node.own.address]
+        self._facts |= {"left": name, "moved": len(runs), "left_after_s": round(time.monotonic() - began, 1)}
+        self._say(f"{name} has left, after {wording.duration(time.monotonic() - began)}")
+
+    def _can_go(self, node: NodeService) -> bool:
+        return not node.keeping.owned and not node.machine.hosting.sourced
+
+    def _kill(self) -> None:
+        pids = next((pids for node in self._nodes.nodes if (pids := node.engine.dispatcher.worker_pids())), [])
         if pids:
-            self.killed.append(pids[0])
-            self.view.say(f"Now a worker dies: kill -9 {pids[0]}. Watch the queues, and the ledger at the end.")
+            self._facts["killed"] = pids[0]
+            self._say(f"a worker dies: kill -9 {pids[0]}; Spark starts another, and its turn runs again")
             os.kill(pids[0], signal.SIGKILL)
 
 
-def _board(flow: Flow) -> dict[str, dict[str, Any]]:
-    """Return a look at the latest figures of each city, by name."""
-    [sink] = [declared.part for declared in flow.declarations if isinstance(declared.part, MemorySink)]
-    return {row["city"]: row for row in sink.rows()}
+def _is_done(app: StatusTold) -> bool:
+    return app.state == "finished" and app.is_balanced and not app.silent
+
+
+def _wrong(plan: Plan, apps: Sequence[StatusTold]) -> list[str]:
+    """Return all that is not as it should be: rows that wait, ledgers, and what was written."""
+    wrong = []
+    for app in apps:
+        expected = plan.rows_of(app.name)
+        if not _is_done(app):
+            wrong.append(f"{app.name} is {app.state}, with {app.waiting:,} rows waiting")
+        if not app.is_balanced or app.rows_in != expected:
+            wrong.append(
+                f"{app.name}: {app.rows_in:,} of {expected:,} readings are in its ledger, which does not balance"
+            )
+        told = CHECKS[app.name](made(SENSORS, expected), written(plan.directory / f"{app.name}.jsonl"))
+        wrong += [f"{app.name}: {problem}" for problem in told[:3]]
+    return wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
     """What the demo has to tell at its end."""
 
-    outcome: Outcome
-    directory: Path
-    killed: list[int]
-    cities: dict[str, dict[str, Any]]
+    plan: Plan
+    apps: list[StatusTold]
+    facts: dict[str, Any]
+    wrong: list[str]
 
     def told(self) -> dict[str, Any]:
         """Return it as plain data."""
-        alerts = self._alerts()
-        return told(self.outcome) | {
-            "workers_killed": len(self.killed),
-            "alerts": len(alerts),
-            "dead_letters": _lines(self.directory / "dead-letters.jsonl"),
-            "cities": list(self.cities.values()),
-            "directory": str(self.directory),
-        }
+        apps = [
+            {
+                "name": app.name,
+                "state": app.state,
+                "rows_in": app.rows_in,
+                "rows_out": app.rows_out,
+                "balanced": app.is_balanced,
+                "nodes": len(app.parts),
+            }
+            for app in self.apps
+        ]
+        return {"apps": apps, **self.facts, "directory": str(self.plan.directory), "wrong": self.wrong}
 
     def print(self, console: Console) -> None:
         """Tell it."""
-        print_summary(console, self.outcome, store_kept=False)
-        alerts = self._alerts()
+        console.print(app_table(self.apps))
         console.print()
-        console.print(_city_table(self.cities, Counter(row["city"] for row in alerts)))
-        console.print()
-        console.print(_alert_table(sorted(alerts, key=_times_usual, reverse=True)[:ALERTS_SHOWN]))
-        dead = _lines(self.directory / "dead-letters.jsonl")
+        if self.wrong:
+            console.print(Text("Rows are missing, or too many. This is a bug in Headwater.", "bold red"))
+            return
+        rows = sum(app.rows_in for app in self.apps)
+        console.print(f"{self.facts['joined']} joined, {self.facts['left']} left{self._death()}.", markup=False)
         console.print(
-            f"\n{wording.plural(len(alerts), 'alert')} in {self.directory / 'alerts.csv'}\n"
-            f"{wording.plural(dead, 'dead letter')} in {self.directory / 'dead-letters.jsonl'}",
-            soft_wrap=True,
-            markup=False,
+            Text(
+                f"Every one of {rows:,} readings is accounted for: all ledgers balance, and what the apps wrote is what "
+                "plain Python makes of what was put in.",
+                "bold green",
+            )
         )
-        console.print(_verdict(self.outcome, self.killed))
 
-    def _alerts(self) -> list[dict[str, str]]:
-        path = self.directory / "alerts.csv"
-        if not path.exists():
-            return []
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
-
-def _lines(path: Path) -> int:
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
-def _times_usual(row: dict[str, str]) -> float:
-    return float(row["airquality_raw"]) / float(row["usual"])
-
-
-def _alert_table(alerts: list[dict[str, str]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading in ("foulest air", "sensor"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("reading", "usually", "times"):
-        table.add_column(heading, justify="right")
-    for row in alerts:
-        reading, usual = float(row["airquality_raw"]), float(row["usual"])
-        table.add_row(row["city"], row["sensor"], f"{reading:,.0f}", f"{usual:,.0f}", f"{_times_usual(row):.0f}")
-    return table
-
-
-def _city_table(cities: dict[str, dict[str, Any]], alerts: Counter[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("city")
-    for heading in ("readings", "mean °C", "dustiest", "alerts"):
-        table.add_column(heading, justify="right")
-    for city, row in sorted(cities.items(), key=lambda item: -item[1]["readings"]):
-        table.add_row(
-            city, f"{row['readings']:,}", f"{row['temperature']:.1f}", f"{row['dustiest']:,.0f}", f"{alerts[city]:,}"
-        )
-    return table
-
-
-def _verdict(outcome: Outcome, killed: list[int]) -> Text:
-    ledger = outcome.status.apps[0].ledger
-    if ledger is None or not ledger.balanced:
-        return Text("\nThe ledger does not balance: rows are missing. This is a bug in Headwater.", "bold red")
-    lived = "A worker was killed, and every" if killed else "Every"
-    return Text(f"\n{lived} one of {ledger.rows_in:,} readings is accounted for.", "bold green")
+    def _death(self) -> str:
+        return f", worker {self.facts['killed']} was killed" if "killed" in self.facts else ""

@@ -1,20 +1,29 @@
-"""A flow over city sensors, to run, to read and to copy: `headwater demo` runs it.
+"""Four apps over the sensors of seven cities, to run, to read and to copy: `headwater demo` runs them on a cluster.
 
-Hundreds of sensors in seven cities report temperature, humidity, light, dust, air quality and sound. Readings that
-cannot be true are mended where that is possible and put aside where it is not; the others are watched for sudden foul
-air, sensor by sensor, and added up city by city.
+Hundreds of sensors report temperature, humidity, light, dust, air quality and sound. `air` watches every sensor for foul
+air, `heat` tells where it feels hot, `cities` adds up every five minutes of every city, and `noise` finds the loudest.
+
+    headwater submit demo_flow.py:air --to NODE --insecure
 """
 
-from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import headwater as hw
+from headwater import functions as F
+
+# What the demo fills in.
+SENSORS = 200
+RATE = 300.0  # readings a second, of each app
+ROWS: int | None = None  # None: readings never end
+LATE_ROWS: int | None = None  # of the app that comes later
+PLACE = "."  # where the results go
 
 USUAL_READINGS = 10  # of a sensor, whose average is what we call usual
-SPIKE = 4.0  # times the usual
+HOT = 33.0  # degrees Celsius, as it feels
+LOUD = 1_700.0
 
 
 def is_plausible(batch: pa.RecordBatch) -> pa.Array:
@@ -23,74 +32,44 @@ def is_plausible(batch: pa.RecordBatch) -> pa.Array:
     return pc.and_(complete, pc.fill_null(pc.greater_equal(batch["dust"], 0.0), False))
 
 
-def repair(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out a dust reading that is broken; a reading without temperature or humidity cannot be mended."""
-    for column in ("temperature", "humidity"):
-        if batch[column].null_count:
-            sensor = batch["sensor"].filter(pc.is_null(batch[column]))[0]
-            raise ValueError(f"sensor {sensor} took no {column}")
-    no_dust = pa.nulls(batch.num_rows, pa.float64())
-    return batch.set_column(batch.schema.get_field_index("dust"), "dust", no_dust)
+def with_usual(row: hw.Row, kept: tuple[int, list[float]] | None) -> tuple[hw.Row, tuple[int, list[float]]]:
+    """Add how many readings of its sensor came before, and what the last ten were on average."""
+    seen, last = kept or (0, [])
+    usual = sum(last) / len(last) if last else None
+    told = {"sensor": row["sensor"], "at": row["timestamp"], "seen": seen + 1, "air": row["airquality_raw"]}
+    return {**told, "usual": usual}, (seen + 1, [*last, row["airquality_raw"]][-USUAL_READINGS:])
 
 
-def add_heat_index(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_heat_index(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Add how warm it feels: Steadman's simple formula, in degrees Celsius."""
-    celsius = batch["temperature"].to_numpy(zero_copy_only=False)
-    humidity = batch["humidity"].to_numpy(zero_copy_only=False)
-    fahrenheit = celsius * 9 / 5 + 32
-    feels = 0.5 * (fahrenheit + 61 + (fahrenheit - 68) * 1.2 + humidity * 0.094)
-    return batch.append_column("feels_like", pa.array(np.round((feels - 32) * 5 / 9, 1)))
+    fahrenheit = pc.add(pc.multiply(batch["temperature"], 1.8), 32.0)
+    above = pc.multiply(pc.subtract(fahrenheit, 68.0), 1.2)
+    damp = pc.multiply(batch["humidity"], 0.094)
+    feels = pc.multiply(pc.add(pc.add(fahrenheit, 61.0), pc.add(above, damp)), 0.5)
+    return batch.append_column("feels_like", pc.round(pc.divide(pc.subtract(feels, 32.0), 1.8), 1))
 
 
-def add_usual(batch: pa.RecordBatch, state: hw.KeyedState) -> pa.RecordBatch:
-    """Add the average of the sensor's last readings of air quality before each one."""
-    air = batch["airquality_raw"].to_numpy(zero_copy_only=False)
-    usual = np.full(len(air), np.nan)
-    for sensor, rows in state.rows_of_keys():
-        last = state.get(sensor, [])
-        for row in rows:
-            if len(last) == USUAL_READINGS:
-                usual[row] = sum(last) / USUAL_READINGS
-            last = [*last, float(air[row])][-USUAL_READINGS:]
-        state.put(sensor, last)
-    return batch.append_column("usual", pa.array(usual, from_pandas=True))
+def readings(rows: int | None = ROWS) -> hw.Stream:
+    """The sensors, as a source."""
+    return hw.read.cities(sensors=SENSORS, rate=RATE, rows=rows, name="readings")
 
 
-def add_up(batch: pa.RecordBatch, state: hw.KeyedState) -> list[hw.Row]:
-    """Keep count, mean temperature and the highest dust of every city, and tell those that changed."""
-    celsius = batch["temperature"].to_numpy(zero_copy_only=False)
-    dust = np.nan_to_num(batch["dust"].to_numpy(zero_copy_only=False))
-    told = []
-    for city, rows in state.rows_of_keys():
-        count, total, dustiest = state.get(city, [0, 0.0, 0.0])
-        count, total = count + len(rows), total + float(celsius[rows].sum())
-        dustiest = max(dustiest, float(dust[rows].max()))
-        state.put(city, [count, total, dustiest])
-        told.append({"city": city, "readings": count, "temperature": total / count, "dustiest": dustiest})
-    return told
+def to_file(name: str) -> Any:
+    """A file of lines for the results of an app."""
+    return hw.to.json(f"{PLACE}/{name}.jsonl")
 
 
-def city_flow(directory: Path, *, rate: float = 2_000, rows: int | None = None) -> hw.Flow:
-    """Return the flow; its files go into the directory, the cities' latest figures stay in memory."""
-    readings = hw.read.cities(sensors=500, rate=rate, rows=rows, name="readings")
-    good, bad = readings.split(is_plausible, into=("good", "bad"), name="plausible")
-    mended = bad.map(repair, name="repair", on_error="dead-letter")
+watched = readings().filter(is_plausible, name="plausible").key_by("sensor")
+air = hw.flow("air", watched.stateful(with_usual, name="usual", parallelism=2).sink(to_file("air"), name="out"))
 
-    spikes = (
-        good.map(add_heat_index, name="heat-index")
-        .key_by("sensor")
-        .stateful(add_usual, name="usual-air")
-        .filter(hw.col("airquality_raw") > hw.col("usual") * SPIKE, name="spikes")
-        .select("timestamp", "city", "sensor", "airquality_raw", "usual", "feels_like", name="alert")
-    )
-    cities = good.union(mended, name="usable").key_by("city").stateful(add_up, name="per-city", parallelism=2)
+felt = readings().map(with_heat_index, name="heat-index").filter(hw.col("feels_like") > HOT, name="hot")
+heat = hw.flow("heat", felt.select("timestamp", "city", "sensor", "feels_like").sink(to_file("heat"), name="out"))
 
-    return hw.flow(
-        "cities",
-        spikes.sink(hw.to.csv(directory / "alerts.csv"), name="alerts"),
-        mended.errors.sink(hw.to.json(directory / "dead-letters.jsonl"), name="dead-letters"),
-        cities.sink(hw.to.memory(limit=1_000), name="board"),
-    )
+by_city = readings().with_watermark("timestamp", "1 minute").key_by("city")
+added_up = by_city.window(F.window("timestamp", "5 minutes")).agg(
+    F.count(), F.avg("temperature").alias("mean"), name="added-up", parallelism=2
+)
+cities = hw.flow("cities", added_up.sink(to_file("cities"), name="out"))
 
-
-flow = city_flow(Path())
+loudest = readings(LATE_ROWS).filter(hw.col("sound") > LOUD, name="loud").select("timestamp", "city", "sensor", "sound")
+noise = hw.flow("noise", loudest.sink(to_file("noise"), name="out"))

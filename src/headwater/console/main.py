@@ -16,7 +16,7 @@ from headwater.console.run import run
 from headwater.console.running import INTERRUPTED_EXIT
 from headwater.console.screen import fail
 from headwater.console.sim import sim
-from headwater.console.verbs import drain, logs, nodes, status, stop, submit
+from headwater.console.verbs import drain, logs, nodes, status, stop, submit, upgrade
 from headwater.model.errors import HeadwaterError
 
 USAGE_EXIT: Final = 2
@@ -68,6 +68,11 @@ def headwater_command(
     """Stream processing at the edge: flows in Python, every operator on Spark."""
 
 
-for command in (demo, run, apps, explain, node, cluster, submit, status, nodes, stop, drain, logs, bench, sim):
+COMMANDS: Final = (
+    *(demo, run, apps, explain, node, cluster),
+    *(submit, status, nodes, upgrade, stop, drain, logs),
+    *(bench, sim),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(certs)

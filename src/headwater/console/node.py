@@ -17,8 +17,8 @@ from headwater.console.run import ForOption, JsonOption, LogFileOption, LogForma
 from headwater.console.screen import screen
 from headwater.model.errors import ConfigError
 from headwater.runtime.logs import LogFormat, log_to
-from headwater.runtime.service.answering import remember_log
 from headwater.runtime.service.local import LocalNodes
+from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import read_settings
 

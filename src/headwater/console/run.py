@@ -20,6 +20,7 @@ from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from headwater.runtime.logs import LogFormat, log_to
+from headwater.runtime.registry import Upgrade
 
 SparkOption = Annotated[bool, typer.Option("--no-spark", help="Run on threads of this process instead of Spark.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line; progress to stderr.")]
@@ -32,6 +33,10 @@ LogFileOption = Annotated[Path | None, typer.Option("--log-file", metavar="FILE"
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="OPTION=VALUE", help="An application's option; may be repeated."),
+]
+DiscardOption = Annotated[
+    list[str] | None,
+    typer.Option("--discard", metavar="NAME", help="With an upgrade, give up what is kept of this; may be repeated."),
 ]
 
 
@@ -73,6 +78,13 @@ def run(
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep rows, state and positions here, and go on from them.")
     ] = None,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Go on where another version of the flow stood in --store.")
+    ] = False,
+    discard: DiscardOption = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Read nothing: let through what waits in --store, then end.")
+    ] = False,
     no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Run every operator by itself.")] = False,
     no_spark: SparkOption = False,
     engine: Annotated[
@@ -94,6 +106,10 @@ def run(
     ends = Ends(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink, is_kept=store is not None)
     if no_spark and (engine is Engine.STRUCTURED or spark_master is not None):
         raise ConfigError("--no-spark leaves nothing to run this on: take it away, or --engine and --spark-master")
+    if (upgrade or drain) and store is None:
+        raise ConfigError("--upgrade and --drain are about what a store keeps: give --store DIR")
+    if discard and not upgrade:
+        raise ConfigError("--discard gives up what an upgrade would keep: give --upgrade too")
     if engine is Engine.STRUCTURED:
         with log_to(log_format, log_file):
             flows = load_flows(flow, ends, settings or ())
@@ -112,7 +128,15 @@ def run(
     flows = load_flows(flow, ends, settings or ())
     console = screen(stderr=as_json)
     with log_to(log_format, log_file):
-        outcome = run_flows(flows, config, view_on(console, plain=as_json), limit_s=limit_s, metrics_port=metrics)
+        outcome = run_flows(
+            flows,
+            config,
+            view_on(console, plain=as_json),
+            limit_s=limit_s,
+            metrics_port=metrics,
+            upgrade=Upgrade(given_up=tuple(discard or ())) if upgrade else None,
+            reads=not drain,
+        )
     if as_json:
         print_json(outcome)
     else:

@@ -11,9 +11,11 @@ from typing import Final
 from headwater.console.interrupts import StopWish, stop_wish
 from headwater.console.live import View
 from headwater.dataflow.stream import Flow
+from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.metrics import serve_metrics
-from headwater.runtime.node import App, Node
+from headwater.runtime.node import Node
+from headwater.runtime.registry import Upgrade
 from headwater.runtime.status import AppState, NodeStatus
 
 log = logging.getLogger(__name__)
@@ -56,9 +58,14 @@ def run_flows(
     *,
     limit_s: float | None = None,
     metrics_port: int | None = None,
+    upgrade: Upgrade | None = None,
+    reads: bool = True,
     on_look: Callable[[Node], None] = lambda node: None,
 ) -> Outcome:
-    """Run the flows together on one node, and return how it went; `on_look` is called ten times a second."""
+    """Run the flows together on one node, and return how it went; `on_look` is called ten times a second.
+
+    With an upgrade they go on where other versions stood; flows that do not read let through what waits, and end.
+    """
     with ExitStack() as closing:
         wish = closing.enter_context(stop_wish())
         closing.enter_context(view)
@@ -68,7 +75,7 @@ def run_flows(
             closing.callback(server.close)
             view.say(f"metrics: {server.url}")
         wish.listen()
-        apps = [node.deploy(flow) for flow in flows]
+        apps = [node.deploy(flow, upgrade=upgrade, reads=reads) for flow in flows]
         ending = _watch(node, apps, view, wish, limit_s, on_look)
         if ending is Ending.TIME_UP:
             view.working("letting the last rows through")

@@ -1,4 +1,4 @@
-"""`headwater submit`, `status`, `nodes`, `stop`, `drain`, `logs`: what a user asks of a cluster, through any node."""
+"""What users ask of any node of a cluster: `submit`, `status`, `nodes`, `upgrade`, `stop`, `drain`, `logs`."""
 
 import datetime as dt
 import time
@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 import typer
-from rich.table import Table
+from rich.console import Console
 
-from headwater.console.run import SetOption
+from headwater.console.run import DiscardOption, SetOption
 from headwater.console.screen import screen
+from headwater.console.showing import show_apps, show_nodes, status_view
 from headwater.model.errors import ConfigError, EngineError
+from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.requests import AppsTold, DrainTold, NodeLine, StatusTold
+from headwater.runtime.service.requests import AppsTold, DrainTold, NodeLine, StatusTold, UpgradeTold
 
 ToOption = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", envvar="HEADWATER_TO", help="A node of the cluster.")
@@ -28,6 +30,10 @@ InsecureOption = Annotated[
     bool, typer.Option("--insecure", envvar="HEADWATER_INSECURE", help="Without certificates, on this machine only.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AtOption = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="SOURCE=NODE", help="Where a source is read; may be repeated.", show_default="--to"),
+]
 HERE = "127.0.0.1:7100"
 
 
@@ -38,10 +44,7 @@ def submit(
     to: ToOption = HERE,
     name: Annotated[str, typer.Option(help="Of the app.", show_default="that of the flow")] = "",
     zone: Annotated[str, typer.Option(help="Of the node that answers for it.", show_default="that of --to")] = "",
-    at: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SOURCE=NODE", help="Where a source is read; may be repeated.", show_default="--to"),
-    ] = None,
+    at: AtOption = None,
     rate: Annotated[float | None, typer.Option(help="Rows a second into an application.", show_default="all")] = None,
     rows: Annotated[int | None, typer.Option(help="Make so many rows, then end.", show_default="no end")] = None,
     data: Annotated[str | None, typer.Option(metavar="DIR", help="An application's real data, on the nodes.")] = None,
@@ -100,59 +103,16 @@ def status(
 def _show_status(told: StatusTold, *, as_json: bool) -> None:
     if as_json:
         _print_json(told)
-        return
-    console = screen()
-    console.print(
-        f"{told.name}: {told.state}, {told.rows_in:,} rows in, {told.rows_out:,} out, {told.waiting:,} waiting"
-    )
-    table = Table("node", "what", "rows", "rows/s", "waiting", "")
-    for part in sorted(told.parts, key=lambda part: part.node):
-        for source in part.sources:
-            note = f"{source.state}, {source.guarantee}"
-            table.add_row(part.node, f"source {source.name}", f"{source.rows:,}", f"{source.rate:,.0f}", "", note)
-        for one in part.instances:
-            table.add_row(
-                part.node, f"{one.number} {one.name}", f"{one.rows_in:,}", f"{one.rate:,.0f}", f"{one.waiting:,}", ""
-            )
-        for sink in part.sinks:
-            late = "" if sink.latency.p50 is None else f", p50 {sink.latency.p50:,.1f} p99 {sink.latency.p99:,.1f} ms"
-            note = f"{sink.guarantee}{late}"
-            table.add_row(
-                part.node, f"sink {sink.name}", f"{sink.rows:,}", f"{sink.rate:,.0f}", f"{sink.waiting:,}", note
-            )
-        if part.leaving:
-            table.add_row(part.node, "on the way elsewhere", "", "", f"{sum(part.leaving.values()):,}", "")
-    console.print(table)
-    balance = "balances" if told.is_balanced else "DOES NOT BALANCE (or rows moved while it was read)"
-    console.print(f"ledger {balance}: {_ledger_words(told)}", soft_wrap=True)
-    for problem in (*told.errors, *(f"missing: {one}" for one in told.missing), *_silent(told.silent)):
-        console.print(problem, soft_wrap=True, markup=False)
+    else:
+        screen().print(status_view(told), soft_wrap=False)
 
 
-def _ledger_words(told: StatusTold) -> str:
-    ledger = told.ledger
-    dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in ledger.dropped.items())
-    return (
-        f"in {ledger.rows_in:,} + created {ledger.created:,} + copied {ledger.copied:,} = out {ledger.rows_out:,} + "
-        f"waiting {ledger.waiting:,} + dropped {dropped or 0} + duplicates {ledger.duplicates_refused:,}"
-    )
-
-
-def _silent(addresses: list[str]) -> list[str]:
-    return [f"silent: {address}" for address in addresses]
-
-
-def show_apps(told: AppsTold, *, as_json: bool) -> None:
+def show_apps_told(told: AppsTold, *, as_json: bool) -> None:
     """Print the apps of a cluster."""
     if as_json:
         _print_json(told)
-        return
-    table = Table("app", "id", "state", "nodes", "submitted by", "to")
-    for app in told.apps:
-        table.add_row(app.name, app.id, app.state, str(app.nodes), app.submitter, app.owner)
-    screen().print(table if told.apps else "no apps")
-    for line in _silent(told.silent):
-        print(line)
+    else:
+        show_apps(screen(), told)
 
 
 def nodes(
@@ -163,16 +123,8 @@ def nodes(
         told = cluster.nodes()
     if as_json:
         _print_json(told)
-        return
-    table = Table("node", "id", "zone", "operators", "apps", "")
-    for one in told.nodes:
-        refused = ", ".join(f"{count} {reason}" for reason, count in one.refused.items())
-        note = "; ".join([*one.notes, *([f"refused: {refused}"] if refused else [])])
-        state = "leaving" if one.is_draining else f"{one.load} of {one.capacity}"
-        table.add_row(one.address, one.id[:8], one.zone, state, str(one.apps), note)
-    screen().print(table)
-    for line in _silent(told.silent):
-        print(line)
+    else:
+        show_nodes(screen(), told)
 
 
 def stop(
@@ -229,6 +181,65 @@ def _left(told: DrainTold) -> str:
             f"{len(told.left)} instances have yet to move ({', '.join(told.left[:5])}{' ...' * (len(told.left) > 5)})"
         )
     return told.waits_for or "nothing runs there any more"
+
+
+def upgrade(
+    app: Annotated[str, typer.Argument(help="An app's name or id.")],
+    flow: Annotated[str, typer.Argument(metavar="FLOW.py[:NAME]|APP", help="The file with its next version.")],
+    to: ToOption = HERE,
+    discard: DiscardOption = None,
+    at: AtOption = None,
+    settings: SetOption = None,
+    patience: Annotated[
+        str, typer.Option(metavar="TIME", help="For its rows to be through; after that it goes on as it is.")
+    ] = "2min",
+    check: Annotated[bool, typer.Option("--check", help="Only say what would be kept.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the next version runs.")] = False,
+    certs: CertsOption = None,
+    insecure: InsecureOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace a running app by another version of its flow, which goes on where this one stands."""
+    with Cluster(to, certs=certs, insecure=insecure) as cluster:
+        told = cluster.upgrade(
+            app,
+            flow,
+            given_up=discard or (),
+            at=_places(at or []),
+            settings=settings or (),
+            patience_s=parse_duration(patience) / SECOND,
+            only_check=check,
+        )
+        say = screen(stderr=as_json)
+        say.print(_upgrade_words(told, only_checked=check), soft_wrap=True, markup=False)
+        if not check and not no_wait:
+            cluster.upgraded(told, _Progress(say).look)
+            say.print(f"version {told.version} of {told.app} runs", soft_wrap=True, markup=False)
+    if as_json:
+        _print_json(told)
+
+
+def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
+    """Tell what becomes of what an app keeps."""
+    named = (("goes on", told.kept), ("begins with nothing", told.begun), ("is given up", told.given_up))
+    words = "; ".join(f"{what}: {', '.join(names)}" for what, names in named if names)
+    rows = ", and it takes the rows that wait, since this one has failed" if told.takes_rows else ""
+    could = "could take" if only_checked else "takes"
+    return f"version {told.version} of {told.app} {could} its place{rows}; {words}"
+
+
+class _Progress:
+    """Says how far an upgrade is, whenever that changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._said = console, ""
+
+    def look(self, status: StatusTold) -> None:
+        note = status.notes[0] if status.notes else ""
+        told = note if status.state == "upgrading" else f"version {status.version} is {status.state}"
+        if told != self._said:
+            self._said = told
+            self._console.print(told, soft_wrap=True, markup=False)
 
 
 def logs(

@@ -6,6 +6,7 @@ transaction as the rows that led to it, and a sink's position in the same transa
 a crash each goes on just behind what is committed. A position is opaque to the engine: plain data of msgpack kinds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -156,6 +157,26 @@ class SinkSpec(Protocol):
 
     def open(self, position: Position | None) -> SinkWriter:
         """Go on behind the position, undoing whatever was written past it; None means a new app."""
+        ...
+
+
+@runtime_checkable
+class Resuming(Protocol):
+    """A source or sink whose positions hold only under some of its settings: they mean nothing in another file."""
+
+    @property
+    def position_settings(self) -> Mapping[str, object]:
+        """Those settings; another version of a flow goes on at a position if they are the same."""
+        ...
+
+
+@runtime_checkable
+class Tabular(Protocol):
+    """A sink whose rows must all have the columns of the first one."""
+
+    @property
+    def is_tabular(self) -> bool:
+        """Always true: what tells it from other sinks."""
         ...
 
 

@@ -32,6 +32,14 @@ class AppHalted:
 
 
 @dataclass(frozen=True, slots=True)
+class AppQuieted:
+    """The clock is to give an app no turns any more, so that it comes to rest once its rows are through; or again."""
+
+    app: AppId
+    is_quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceGained:
     """An instance is to run here from now on."""
 
@@ -114,6 +122,7 @@ Event = (
     AppAdded
     | AppRemoved
     | AppHalted
+    | AppQuieted
     | InstanceGained
     | InstanceGivenUp
     | RowsPut

@@ -106,6 +106,7 @@ class Queue:
     taken_marks: int = 0
     wake_us: int | None = None  # when it wants a turn though nothing has arrived
     due: bool = False  # that instant has come
+    quiet: bool = False  # the clock gives it no turns
     runs_on: WorkerId | None = None
     ran_on: WorkerId | None = None  # the worker that ran it last, and may remember its state
     rows_given: int = 0  # to the worker that runs it
@@ -236,8 +237,8 @@ class Queues:
         queue = self._queues.get(instance)
         if queue is not None:
             queue.wake_us = wake_us
-            queue.due = wake_us is not None and wake_us <= now_us
-            if wake_us is None or queue.due:
+            queue.due = wake_us is not None and wake_us <= now_us and not queue.quiet
+            if wake_us is None or queue.due or queue.quiet:
                 self._wakes.pop(instance, None)
             else:
                 self._wakes[instance] = wake_us
@@ -288,6 +289,13 @@ class Queues:
         if queue is not None:
             queue.scheduled = scheduled
             self._refresh(queue, now_us)
+
+    def quieten(self, instance: InstanceId, quiet: bool, now_us: int) -> None:
+        """Let the clock give it no turns from now on, or let it again."""
+        queue = self._queues.get(instance)
+        if queue is not None:
+            queue.quiet = quiet
+            self.wake_at(instance, queue.wake_us, now_us)
 
     def block(self, queue: Queue, blocked: bool, now_us: int) -> None:
         """Let no worker run it for a while, or let them again."""

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 from headwater.engine.events import (
     AppAdded,
     AppHalted,
+    AppQuieted,
     AppRemoved,
     Dismiss,
     Effect,
@@ -179,6 +180,10 @@ class Scheduler:
                 return []
             case AppHalted(app):
                 self._halt(app, now_us)
+                return []
+            case AppQuieted(app, is_quiet):
+                for instance in [queue.instance for queue in self.queues.all() if queue.instance.app == app]:
+                    self.queues.quieten(instance, is_quiet, now_us)
                 return []
             case InstanceGained(instance):
                 self._emptying.pop(instance, None)

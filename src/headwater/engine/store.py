@@ -220,6 +220,12 @@ def read_queue(snapshot: Snapshot, instance: InstanceId) -> QueueRecord:
         raise StoreError(f"the record of queue {instance} is damaged: {damage}") from damage
 
 
+def all_queues(snapshot: Snapshot, app: AppId) -> Iterator[QueueRecord]:
+    """Go through the records of all queues of an app."""
+    for key, _ in snapshot.scan(_APP.pack(b"M", app)):
+        yield read_queue(snapshot, InstanceId(app, _INSTANCE.unpack(key)[2]))
+
+
 def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, bytes]]) -> QueueRecord:
     """Put entries (rows, bytes) at the end of a queue and return its new record; one without rows is a mark."""
     record = read_queue(txn, instance)

@@ -6,7 +6,7 @@ remembers nothing from one turn to the next but what can be worked out again: th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -92,6 +92,14 @@ class Operator(ABC):
     def key(self) -> tuple[str, ...]:
         """The columns whose value is the key of the state; empty for an operator without state."""
         return ()
+
+    @property
+    def state_settings(self) -> Mapping[str, object] | None:
+        """The settings, besides the key, under which the state was made and can be read; None: there is no state.
+
+        Another version of a flow goes on with the state of an operator whose settings are the same.
+        """
+        return None
 
     @property
     def columns_needed(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ group, two for every new one: there are never more than twice as many as are nee
 has to look at all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -67,6 +67,11 @@ class Dedup(TimedOperator):
         return self.key_columns
 
     @property
+    def state_settings(self) -> Mapping[str, object]:
+        """What is remembered for ever has no time at which it is forgotten."""
+        return {"time": self.time, "within_us": self.within_us}
+
+    @property
     def columns_needed(self) -> tuple[str, ...]:
         """The key, and the event time if it matters."""
         return needed(self.key_columns, self.time)
@@ -120,6 +125,12 @@ class Distinct(TimedOperator):
     def key(self) -> tuple[str, ...]:
         """The columns whose values are told apart."""
         return self.columns
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """A bloom filter is as large as it was made."""
+        bloom = {"capacity": self.capacity, "error": self.error} if self.method == "bloom" else {}
+        return {"time": self.time, "within_us": self.within_us, "method": self.method, **bloom}
 
     @property
     def columns_needed(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ exactly at the watermark. All others meet every partner there is: what is given 
 of every row that is not behind it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -57,6 +58,11 @@ class IntervalJoin(StreamJoin):
     def open(self) -> TimedLogic:
         """Return the logic."""
         return IntervalJoinLogic(self)
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Rows are gone once the interval is behind them."""
+        return {**super().state_settings, "lower_us": self.lower_us, "upper_us": self.upper_us}
 
     @property
     def hold_us(self) -> int:

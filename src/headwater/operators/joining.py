@@ -5,7 +5,7 @@ those of the right rows; a name that is there already gets the suffix. Where row
 columns of the other side are null, and the key is the row's own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -72,6 +72,16 @@ class StreamJoin(TimedOperator):
     def key(self) -> tuple[str, ...]:
         """The key as the left side calls it."""
         return self.left_key
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Rows wait by the time of their side, and those of an outer side are marked when they have had a partner."""
+        return {
+            "right_key": self.right_key,
+            "left_time": self.left_time,
+            "right_time": self.right_time,
+            "how": self.how,
+        }
 
     @property
     def needs_watermark(self) -> bool:

@@ -5,7 +5,7 @@ measures. Rows are learned one by one, in order: that is what river's models are
 how the stream was cut into batches. Between turns a key's model is bytes in the state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -84,6 +84,11 @@ class Learn(TimedOperator):
     def key(self) -> tuple[str, ...]:
         """The columns that make the key."""
         return self.key_columns
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """A model that has learnt is put into one that is built alike."""
+        return {"model": self.model, "features": self.features, "target": self.target, "metric": self.metric}
 
     @property
     def columns_needed(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ The model a row brought is kept in the operator's state for all keys together, s
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -102,6 +102,11 @@ class ModelWithUpdates(Model):
 
     effect: ClassVar[Effect] = Effect.CHANGES  # the rows that bring a model end here
     decode: Callable[[bytes], Any] | None = None  # makes a model of the bytes that a row brings; None: they are ONNX
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """The model that was brought last is kept."""
+        return {}
 
     @property
     def inputs(self) -> int:

@@ -13,7 +13,7 @@ closed when the input ends, not once for each batch: what it keeps in itself may
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -79,6 +79,11 @@ class Process(TimedOperator):
     def key(self) -> tuple[str, ...]:
         """The columns that make the key."""
         return self.key_columns
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Timers are of one time or the other; the variables are the processor's own."""
+        return {"time_mode": self.time_mode}
 
     @property
     def columns_needed(self) -> tuple[str, ...]:

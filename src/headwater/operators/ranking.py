@@ -4,7 +4,7 @@ The ranking of a key is one entry: its rows, packed, best first. Those of all ke
 the new rows, and encoded together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -57,6 +57,11 @@ class TopK(TimedOperator):
     def key(self) -> tuple[str, ...]:
         """The columns that make the key."""
         return self.key_columns
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Rows that were not among the first are gone."""
+        return {"k": self.k, "by": self.by, "largest": self.largest}
 
     @property
     def columns_needed(self) -> tuple[str, ...]:

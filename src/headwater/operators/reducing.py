@@ -34,6 +34,11 @@ class Reduce(Operator):
         return self.key_columns
 
     @property
+    def state_settings(self) -> Mapping[str, object]:
+        """What rows have come to is a row, whatever the function."""
+        return {}
+
+    @property
     def columns_needed(self) -> tuple[str, ...]:
         """The key has to be there."""
         return self.key_columns

@@ -1,6 +1,6 @@
 """Operators that remember something for every key."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,6 +34,11 @@ class Stateful(UserOperator):
     def key(self) -> tuple[str, ...]:
         """The columns that make the key."""
         return self.key_columns
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Values are the function's own: the next version has to understand those that this one kept."""
+        return {}
 
     @property
     def columns_needed(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ A silent input holds everything back that also reads others. `idle` lets the oth
 its watermark go on with the clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -64,6 +64,11 @@ class WithWatermark(Operator):
     def columns_needed(self) -> tuple[str, ...]:
         """The event time."""
         return (self.column,)
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """How far event time has come is kept too."""
+        return {"column": self.column}
 
     @property
     def needs_clock(self) -> bool:

@@ -7,7 +7,7 @@ A row is late for a window that ends at or before the watermark, as in Structure
 all its windows have ended, or if its event time is null.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
@@ -47,6 +47,11 @@ class WindowJoin(StreamJoin):
     def open(self) -> TimedLogic:
         """Return the logic."""
         return WindowJoinLogic(self)
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Rows are kept by the window they lie in."""
+        return {**super().state_settings, "window": self.window}
 
     @property
     def hold_us(self) -> int:

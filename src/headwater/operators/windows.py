@@ -6,7 +6,7 @@ contents (`aggregate_cells`, `kept_rows`) what is made of the rows.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -72,6 +72,16 @@ class WindowOperator(TimedOperator):
     def key(self) -> tuple[str, ...]:
         """The columns that make the key."""
         return self.key_columns
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """What is kept of a window, and for how long, and what is counted until it fires early."""
+        return {
+            "window": self.window,
+            "lateness_us": self.lateness_us,
+            "early_us": self.early_us,
+            "early_rows": self.early_rows,
+        }
 
     @property
     def time(self) -> str | None:
@@ -168,6 +178,12 @@ class WindowAggregate(WindowOperator):
     kind: ClassVar[str] = "window"
     aggregates: tuple[Aggregate, ...]
 
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Every aggregate has its place in what is kept, whatever the result is called."""
+        kept = tuple((one.function, one.column, one.options) for one in self.aggregates)
+        return {**super().state_settings, "aggregates": kept}
+
     def _contents(self) -> Contents:
         tumbles = not isinstance(self.window, SessionWindow) and not self.window.slides
         return AggregateContents(self.aggregates, combined=not tumbles)
@@ -226,6 +242,11 @@ class WindowTopK(WindowOperator):
     def hold_us(self) -> int:
         """Rows that keep their own times are older than the end of their window."""
         return self._span_us + self.lateness_us
+
+    @property
+    def state_settings(self) -> Mapping[str, object]:
+        """Rows that were not among the first are gone."""
+        return {**super().state_settings, "k": self.k, "by": self.by, "largest": self.largest}
 
     def _contents(self) -> Contents:
         return TopKContents(self.k, self.by, self.largest, self._ranks)

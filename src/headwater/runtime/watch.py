@@ -11,7 +11,8 @@ from headwater.runtime.status import AppStatus, Latency, NodeStatus, OperatorSta
 from headwater.runtime.worker import now_us
 
 if TYPE_CHECKING:
-    from headwater.runtime.node import App, Node
+    from headwater.runtime.app import App
+    from headwater.runtime.node import Node
 
 
 def node_status(node: "Node", *, ledgers: bool) -> NodeStatus:

@@ -1,78 +1,56 @@
-"""How a node answers users, and other nodes who ask on behalf of theirs.
+"""How a node answers users.
 
-A user asks any node. What it does not know itself it asks of the others; what another has to do (only the node that an
-app was submitted to can end it) it asks of that one.
+A user asks any node. What it does not know itself it asks of others: of the node that answers for an app, or, where
+that is what the user wants to see, of all.
 """
 
 import asyncio
-import logging
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from headwater.engine.ledger import Ledger
-from headwater.model.peers import NodeId, Peer
-from headwater.node.events import AppSubmitted
-from headwater.node.messages import AppSpec
-from headwater.node.specs import app_spec
+from headwater.model.peers import Peer
 from headwater.runtime.identity import Role
 from headwater.runtime.links.requests import Caller, RequestRefused
 from headwater.runtime.links.speech import Refusal
-from headwater.runtime.logs import TextLines
-from headwater.runtime.service.flow_text import built, read_flow
-from headwater.runtime.service.keeping import Owned
-from headwater.runtime.service.looking import owned_app, part_line, status_told, unopened_line
+from headwater.runtime.service.flow_text import read_flow
+from headwater.runtime.service.questions import (
+    DrainHere,
+    EndHere,
+    LogsHere,
+    Looked,
+    StatusHere,
+    SubmitHere,
+    UpgradeHere,
+    Whereabouts,
+)
 from headwater.runtime.service.requests import (
-    LOG_LINES_MAX,
-    AnswerKind,
     AppLine,
     AppsTold,
-    Done,
     Drain,
-    DrainHere,
     DrainTold,
-    EndHere,
-    Forget,
     GetLogs,
     GetStatus,
-    KeepAccount,
     ListApps,
     ListNodes,
-    LogLine,
-    LogsHere,
     LogsTold,
-    Look,
-    Looked,
-    NodeLine,
     NodesTold,
-    OwnedLine,
-    PartLine,
-    QuestionKind,
-    StatusTold,
     StopApp,
     Stopped,
     Submit,
-    SubmitHere,
     Submitted,
+    UpgradeApp,
+    UpgradeTold,
 )
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
 
-log = logging.getLogger(__name__)
-
-ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
-
 
 class Desk:
-    """Where one node answers."""
+    """Where one node answers users."""
 
     def __init__(self, node: "NodeService") -> None:
         """Answer for this node."""
         self._node = node
-
-    # --- users --------------------------------------------------------------------------------------------------------
 
     async def requested(self, caller: Caller, request: Any) -> Any:
         """Answer a user's request."""
@@ -87,9 +65,11 @@ class Desk:
                 looked, silent = await self._look_around()
                 return NodesTold(sorted((one.node for one in looked), key=lambda one: one.address), silent)
             case GetStatus(app):
-                return await self._status(app)
+                return await self._ask((await self._find(app)).owner, StatusHere(app))
             case StopApp(app):
                 return await self._stop(caller, app)
+            case UpgradeApp():
+                return await self._upgrade(caller, request)
             case GetLogs():
                 return await self._logs(request)
             case Drain(name):
@@ -99,22 +79,35 @@ class Desk:
     def _refused(self, what: str, remedy: str) -> RequestRefused:
         return RequestRefused(Refusal(what, self._node.own.address, remedy))
 
-    async def _look_around(self, app: str = "") -> tuple[list[Looked], list[str]]:
-        return await self._node.asking.look_around(self._node.machine.ring.known.leaves, app)
+    async def _ask(self, peer: Peer, question: Any) -> Any:
+        return await self._node.asking.ask(peer, question)
+
+    async def _look_around(self) -> tuple[list[Looked], list[str]]:
+        return await self._node.asking.look_around(self._node.machine.ring.known.leaves)
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _submit(self, caller: Caller, request: Submit) -> Submitted:
         """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
-        text = read_flow(request.flow)
-        looked, silent = await self._look_around()
-        if any(owned.name == text.app for look in looked for owned in look.owned):
+        name = read_flow(request.flow).app
+        if await self._node.directory.find(name) is not None:
             raise self._refused(
-                f"there is an app {text.app!r} already", "stop it first, or give this one another name (--name)"
+                f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
             )
-        peers = [look.peer for look in looked if not look.node.is_draining]
-        at = {source: self._named(place, peers, silent) for source, place in request.at.items()}
-        owner = self._node.own if not request.zone else self._in_zone(request.zone, peers)
-        answer: Submitted = await self._node.asking.ask(owner, SubmitHere(request.flow, caller.name, at))
+        at = await self._places(request.at)
+        owner = self._node.own
+        if request.zone not in ("", owner.zone):
+            looked, _ = await self._look_around()
+            owner = self._in_zone(request.zone, _staying(looked))
+        answer: Submitted = await self._ask(owner, SubmitHere(request.flow, caller.name, at))
         return answer
+
+    async def _places(self, at: dict[str, str]) -> dict[str, Peer]:
+        """Return the nodes that a user means for sources."""
+        if not at:
+            return {}
+        looked, silent = await self._look_around()
+        return {source: self._named(place, _staying(looked), silent) for source, place in at.items()}
 
     def _named(self, place: str, peers: list[Peer], silent: list[str]) -> Peer:
         """Return the node that a user means by an address, or by the first digits of an id."""
@@ -127,13 +120,51 @@ class Desk:
         raise self._refused(f"node {place!r} {why}", "`headwater nodes` lists them")
 
     def _in_zone(self, zone: str, peers: list[Peer]) -> Peer:
-        if self._node.own.zone == zone:
-            return self._node.own
         found = sorted(peer for peer in peers if peer.zone == zone)
         if not found:
             known = ", ".join(sorted({peer.zone for peer in peers}))
             raise self._refused(f"no node is in zone {zone!r}", f"there are: {known}")
         return found[0]
+
+    async def _find(self, app: str) -> Whereabouts:
+        """Return where an app is that a user means by its name or id."""
+        known = await self._node.directory.find(app.partition("@")[0])
+        if known is not None and app in (known.name, known.id):
+            return known
+        looked, silent = await self._look_around()
+        lines = [line for look in looked for line in look.owned]
+        for line in lines:
+            if app in (line.name, line.id):
+                return Whereabouts(line.name, line.id, line.owner, line.submitter)
+        names = ", ".join(sorted({line.name for line in lines})) or "none"
+        where = f"{len(silent)} nodes did not answer, and may know it" if silent else f"there are: {names}"
+        raise self._refused(f"there is no app {app!r}", f"{where} (see `headwater apps --to NODE`)")
+
+    async def _found_for(self, caller: Caller, app: str) -> Whereabouts:
+        """Return where an app is that a user wants to change; only one's own can be without the role for all."""
+        found = await self._find(app)
+        if not caller.role.includes(Role.OPERATE) and caller.name != found.submitter:
+            raise self._refused(
+                f"{found.name} was submitted by {found.submitter!r}, not by {caller.name!r}",
+                "ask for a certificate with the role 'operate'",
+            )
+        return found
+
+    async def _stop(self, caller: Caller, app: str) -> Stopped:
+        found = await self._found_for(caller, app)
+        await self._ask(found.owner, EndHere(app))
+        return Stopped(found.name)
+
+    async def _upgrade(self, caller: Caller, request: UpgradeApp) -> UpgradeTold:
+        found = await self._found_for(caller, request.app)
+        at = await self._places(request.at)
+        wanted = UpgradeHere(
+            request.app, request.flow, request.given_up, at, request.patience_s, only_check=request.only_check
+        )
+        answer: UpgradeTold = await self._ask(found.owner, wanted)
+        return answer
+
+    # --- all nodes ----------------------------------------------------------------------------------------------------
 
     async def _apps(self) -> AppsTold:
         looked, silent = await self._look_around()
@@ -143,7 +174,8 @@ class Desk:
                 one.id,
                 one.owner.address,
                 one.submitter,
-                "running" if one.runs else "deploying",
+                "upgrading" if one.upgrading else "running" if one.runs else "deploying",
+                one.version,
                 sum(one.id in look.parts for look in looked),
             )
             for owner in looked
@@ -151,30 +183,10 @@ class Desk:
         ]
         return AppsTold(sorted(apps, key=lambda app: app.name), silent)
 
-    async def _status(self, name: str) -> StatusTold:
-        looked, silent = await self._look_around()
-        app = owned_app(name, looked, silent, self._node.own.address)
-        looked, silent = await self._look_around(app.id)
-        return status_told(owned_app(app.id, looked, silent, self._node.own.address), looked, silent)
-
-    async def _stop(self, caller: Caller, name: str) -> Stopped:
-        looked, silent = await self._look_around()
-        app = owned_app(name, looked, silent, self._node.own.address)
-        if not caller.role.includes(Role.OPERATE) and caller.name != app.submitter:
-            raise self._refused(
-                f"{app.name} was submitted by {app.submitter!r}, not by {caller.name!r}",
-                "ask for a certificate with the role 'operate'",
-            )
-        await self._node.asking.ask(app.owner, EndHere(app.id))
-        await asyncio.gather(
-            *(self._node.asking.ask(look.peer, Forget(app.id)) for look in looked), return_exceptions=True
-        )
-        return Stopped(app.name)
-
     async def _drain(self, name: str) -> DrainTold:
         looked, silent = await self._look_around()
         peer = self._named(name, [look.peer for look in looked], silent)
-        told: DrainTold = await self._node.asking.ask(peer, DrainHere())
+        told: DrainTold = await self._ask(peer, DrainHere())
         return told
 
     async def _logs(self, request: GetLogs) -> LogsTold:
@@ -183,160 +195,13 @@ class Desk:
         if request.node:
             peers = [self._named(request.node, peers, silent)]
         told = await asyncio.gather(
-            *(self._node.asking.ask(peer, LogsHere(request.lines)) for peer in peers), return_exceptions=True
+            *(self._ask(peer, LogsHere(request.lines)) for peer in peers), return_exceptions=True
         )
         lines = [line for one in told if isinstance(one, LogsTold) for line in one.lines]
-        return LogsTold(sorted(lines, key=lambda line: line.at_us)[-request.lines :], silent)
-
-    # --- nodes --------------------------------------------------------------------------------------------------------
-
-    async def answer(self, asker: Peer, question: QuestionKind) -> AnswerKind:
-        """Answer another node."""
-        match question:
-            case Look(app):
-                return await self._look(app)
-            case SubmitHere():
-                return await self._take(question)
-            case EndHere(app):
-                if app in self._node.keeping.owned:
-                    await self._node.end(app).wait()
-                return Done()
-            case Forget(app):
-                if app in self._node.keeping.owned or self._runs(app):
-                    raise self._refused(f"{app} has not ended here", "stop it")
-                await self._node.forget(app)
-                return Done()
-            case LogsHere(lines):
-                return LogsTold(recent_lines(self._node.own.address, lines), [])
-            case DrainHere():
-                return self._node.draining.begin()
-            case KeepAccount(app, store, ledger):
-                return self._keep_account(app, store, ledger)
-        assert_never(question)
-
-    def _keep_account(self, app: str, store: str, ledger: Ledger) -> Done:
-        owned = self._node.keeping.owned.get(app)
-        if owned is not None and (store in owned.accounts or len(owned.accounts) < ACCOUNTS_MAX):
-            owned.accounts[store] = ledger
-            self._node.keeping.keep(owned)
-        return Done()
-
-    def _runs(self, app: str) -> bool:
-        hosting = self._node.machine.hosting
-        return any(name == app for name, _ in (*hosting.hosted, *hosting.sourced))
-
-    async def forget_orphans(self) -> None:
-        """Delete what is here of apps that ended while this node was away: nobody owns them, and they run nowhere."""
-        node = self._node
-        idle = [app for app in node.plant.parts if app not in node.keeping.owned and not self._runs(app)]
-        if not idle or not node.machine.is_active:
-            return
-        looked, silent = await self._look_around()
-        wanted = {app for look in looked for app in (*look.runs, *(owned.id for owned in look.owned))}
-        for app in idle:
-            if app not in wanted and not silent and not self._runs(app):
-                log.info("%s has ended, and what was left of it here is deleted", app)
-                await node.forget(app)
-
-    async def _look(self, app: str) -> Looked:
-        node = self._node
-        return Looked(
-            node.own,
-            tuple(node.machine.ring.known.leaves),
-            self._node_line(),
-            [self._owned_line(owned) for owned in node.keeping.owned.values()],
-            sorted({*node.plant.parts, *node.plant.troubles}),
-            sorted({name for name, _ in (*node.machine.hosting.hosted, *node.machine.hosting.sourced)}),
-            await self._part_line(app) if app else None,
-        )
-
-    def _node_line(self) -> NodeLine:
-        node, machine = self._node, self._node.machine
-        return NodeLine(
-            node.own.id.hex(),
-            node.own.address,
-            node.own.zone,
-            machine.hosting.load,
-            node.config.capacity,
-            len(node.plant.parts),
-            node.wire.status().refused,
-            tuple(node.engine.notes),
-            node.keeping.is_draining,
-        )
-
-    def _owned_line(self, owned: Owned) -> OwnedLine:
-        return OwnedLine(
-            owned.name,
-            owned.spec.name,
-            self._node.own,
-            owned.submitter,
-            owned.has_run,
-            {name: peer.address for name, peer in zip(owned.source_names, owned.spec.sources, strict=True)},
-            owned.placed,
-            owned.accounts,
-        )
-
-    async def _part_line(self, app: str) -> PartLine | None:
-        plant, address = self._node.plant, self._node.own.address
-        part = plant.parts.get(app)
-        if part is not None:
-            return await asyncio.to_thread(part_line, plant, part, self._node.rates, address)
-        return unopened_line(address, plant.troubles[app]) if app in plant.troubles else None
-
-    async def _take(self, wanted: SubmitHere) -> Submitted:
-        """Answer for an app from now on: build it once to see that it can be, and have a steward found for it."""
-        node = self._node
-        if node.keeping.is_draining:
-            raise self._refused("this node is to leave for good", "submit to another")
-        text = read_flow(wanted.flow)
-        identity = node.new_id(text.app)
-        spec, names = await asyncio.to_thread(self._spec, wanted, identity)
-        node.keeping.keep(Owned(spec, text.app, wanted.submitter, names))
-        node.handle(AppSubmitted(spec))
-        return Submitted(text.app, identity, node.own.address)
-
-    def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
-        own = self._node.own
-        with built(wanted.flow, self._node.settings.flows) as graph:
-            unknown = sorted(set(wanted.at) - set(graph.sources))
-            if unknown:
-                known = ", ".join(graph.sources)
-                raise self._refused(f"flow {graph.name!r} has no source {unknown[0]!r}", f"it has: {known}")
-            self._node.engine.check_spark(graph)
-            sources = [wanted.at.get(name, own) for name in graph.sources]
-            spec = app_spec(graph, sources, wanted.flow, NodeId(own.id))
-            return msgspec.structs.replace(spec, name=identity), tuple(graph.sources)
+        apart = {(line.at_us, line.text): line for line in reversed(lines)}  # nodes of one process have one log
+        return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], silent)
 
 
-# --- the log ----------------------------------------------------------------------------------------------------------
-
-
-class _RecentLines(logging.Handler):
-    """The last lines of the log, in memory."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.records: deque[logging.LogRecord] = deque(maxlen=LOG_LINES_MAX)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
-_recent: Final = _RecentLines()
-
-
-def remember_log() -> None:
-    """Keep the last lines of this process's log, for those who ask for them."""
-    ours = logging.getLogger("headwater")
-    if _recent not in ours.handlers:
-        ours.addHandler(_recent)
-        ours.setLevel(logging.INFO)
-
-
-def recent_lines(node: str, count: int) -> list[LogLine]:
-    """Return the last lines."""
-    form = TextLines()
-    return [
-        LogLine(node, int(record.created * 1e6), record.levelname.lower(), form.format(record)[:2_000])
-        for record in list(_recent.records)[-count:]
-    ]
+def _staying(looked: list[Looked]) -> list[Peer]:
+    """Return the nodes that are not about to leave for good."""
+    return [look.peer for look in looked if not look.node.is_draining]

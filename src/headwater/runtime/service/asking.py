@@ -1,6 +1,7 @@
 """Questions of one node to others: asked again until they are answered, answered once however often they are asked."""
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
@@ -12,7 +13,7 @@ from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import Answer, Question
 from headwater.runtime.links.requests import refusal_of
-from headwater.runtime.service.requests import (
+from headwater.runtime.service.questions import (
     AnswerKind,
     Look,
     Looked,
@@ -21,6 +22,8 @@ from headwater.runtime.service.requests import (
     encoder,
     question_decoder,
 )
+
+log = logging.getLogger(__name__)
 
 RESEND_S: Final = 1.0  # a round trip over a bad link, and a bit
 LOOK_S: Final = 4.0  # then a node is said to be silent
@@ -96,10 +99,16 @@ class Asking:
             answer = await self._answer(question.sender, asked)
             return Answer(self._own, question.number, encoder.encode(answer))
         except (HeadwaterError, msgspec.MsgspecError) as failure:
-            told = encoder.encode(str(refusal_of(failure, self._own.address)))
-            return Answer(self._own, question.number, told, is_refused=True)
+            return self._refusal(question, failure)
+        except Exception as failure:  # our mistake: whoever asks must not wait for it for ever
+            log.exception("a question of %s was not answered", question.sender)
+            return self._refusal(question, failure)
 
-    async def look_around(self, leaves: Iterable[Peer], app: str = "") -> tuple[list[Looked], list[str]]:
+    def _refusal(self, question: Question, failure: Exception) -> Answer:
+        told = encoder.encode(str(refusal_of(failure, self._own.address)))
+        return Answer(self._own, question.number, told, is_refused=True)
+
+    async def look_around(self, leaves: Iterable[Peer]) -> tuple[list[Looked], list[str]]:
         """Ask everybody in the ring what they have; return that, and who is silent.
 
         Nobody knows all nodes, but everybody knows those around them, who know those around them.
@@ -110,7 +119,7 @@ class Asking:
         silent: list[str] = []
         while waiting:
             answers = await asyncio.gather(
-                *(self.ask(peer, Look(app), LOOK_S) for peer in waiting), return_exceptions=True
+                *(self.ask(peer, Look(), LOOK_S) for peer in waiting), return_exceptions=True
             )
             asked, waiting = waiting, []
             for peer, answer in zip(asked, answers, strict=True):

@@ -8,7 +8,7 @@ with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
 
 import getpass
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -33,9 +33,12 @@ from headwater.runtime.service.requests import (
     Stopped,
     Submit,
     Submitted,
+    UpgradeApp,
+    UpgradeTold,
 )
 
 LOOK_S: Final = 0.2  # between two looks at an app that is waited for
+PATIENCE_S: Final = 120.0  # for the rows of a version that is to be replaced
 
 
 def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Credentials:
@@ -95,6 +98,39 @@ class Cluster:
         answer: DrainTold = self._client.ask(Drain(node))
         return answer
 
+    def upgrade(
+        self,
+        app: str,
+        flow: str | Path,
+        *,
+        given_up: Sequence[str] = (),
+        at: Mapping[str, str] | None = None,
+        ends: EndsText | None = None,
+        settings: Sequence[str] = (),
+        patience_s: float = PATIENCE_S,
+        only_check: bool = False,
+    ) -> UpgradeTold:
+        """Let another version of an app's flow take its place; its state goes on where it can, as the answer tells.
+
+        The rows of the version before are let through first, for which there is so much patience; `upgraded` waits for
+        the end of it. With `only_check` nothing is changed.
+        """
+        text = _version_of(app, flow_texts(str(flow), ends, settings))
+        wanted = UpgradeApp(app, text.encode(), tuple(given_up), dict(at or {}), patience_s, only_check)
+        answer: UpgradeTold = self._client.ask(wanted)
+        return answer
+
+    def upgraded(self, told: UpgradeTold, on_look: Callable[[StatusTold], None] = lambda status: None) -> StatusTold:
+        """Wait until the next version of an app runs; raises EngineError if the one before goes on instead."""
+        while True:
+            status = self.status(told.app)
+            on_look(status)
+            if status.id == told.successor and status.state not in ("deploying", "troubled"):
+                return status
+            if status.id == told.id and status.state != "upgrading":
+                raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
+            time.sleep(LOOK_S)
+
     def logs(self, lines: int = 50, node: str = "") -> LogsTold:
         """Return the last lines of the logs of all nodes, or of one."""
         answer: LogsTold = self._client.ask(GetLogs(lines, node))
@@ -131,3 +167,13 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self.close()
+
+
+def _version_of(app: str, texts: list[FlowText]) -> FlowText:
+    """Return the flow that is the next version of an app: the only one, or that of its name."""
+    name = app.partition("@")[0]
+    found = texts if len(texts) == 1 else [text for text in texts if text.name == name]
+    if not found:
+        names = ", ".join(text.name for text in texts)
+        raise ConfigError(f"which of the flows {names} is the next version of {app}? Say it as FLOW.py:NAME")
+    return found[0]

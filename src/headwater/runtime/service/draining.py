@@ -6,12 +6,15 @@ apps' owners know where every instance is.
 """
 
 import asyncio
+import functools
 import logging
 from typing import TYPE_CHECKING
 
 from headwater.model.errors import HeadwaterError
 from headwater.node.events import DrainWanted
-from headwater.runtime.service.requests import DrainTold, KeepAccount, OwnedLine
+from headwater.runtime.service.plant import Hold
+from headwater.runtime.service.questions import KeepAccount
+from headwater.runtime.service.requests import DrainTold, OwnedLine
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -83,9 +86,14 @@ class Draining:
     async def _is_free(self) -> bool:
         """Whether nobody needs what the store has; then the owners have our accounts, and it is deleted."""
         node = self._node
-        if node.plant.troubles:
-            names = ", ".join(sorted(node.plant.troubles))
+        unopened = sorted(node.plant.troubles.apps() - set(node.plant.parts))
+        if unopened:
+            names = ", ".join(unopened)
             self._wait_for(f"{names} cannot be opened here, so what they keep cannot move; stop them, or mend that")
+            return False
+        held = sorted(app for app, part in node.plant.parts.items() if part.kept.hold is not Hold.NONE)
+        if held:
+            self._wait_for(f"{', '.join(held)} are being upgraded")
             return False
         looked, silent = await node.asking.look_around(node.machine.ring.known.leaves)
         if silent:
@@ -101,7 +109,7 @@ class Draining:
                     return False
                 ledger = await asyncio.to_thread(node.engine.ledger, part.app)
                 await node.asking.ask(owned.owner, KeepAccount(app, node.plant.origin.hex(), ledger))
-            await node.forget(app)
+            await node.in_turn(functools.partial(node.plant.forget, app))
         node.plant.forget_name()
         node.keeping.drain(False)
         return True

@@ -2,12 +2,14 @@
 
 import logging
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from headwater.engine.ledger import Ledger
+from headwater.model.peers import Peer
 from headwater.node.messages import AppSpec, Placed
 from headwater.runtime.store import LmdbStore
 
@@ -17,6 +19,26 @@ OWNED_PREFIX: Final = b"!owned/"
 DRAINING_KEY: Final = b"!draining"
 PEERS_FILE: Final = "peers"
 PEERS_KEPT: Final = 64  # enough that some are still there
+
+
+class Phase(StrEnum):
+    """How far an upgrade is."""
+
+    DRAINING = "draining"  # sources are held, and rows run out; can be taken back
+    ENDING = "ending"  # nothing waits anywhere: the version before is being stopped
+    ADOPTING = "adopting"  # nodes bring what it kept to where the next version looks for it
+
+
+class Upgrading(msgspec.Struct, array_like=True):
+    """An upgrade that is under way."""
+
+    spec: AppSpec  # of the next version
+    source_names: tuple[str, ...]
+    homes: tuple[Placed, ...]  # of the instances that go on with something
+    given_up: tuple[str, ...]
+    takes_rows: bool  # as they lie, since the version before cannot let them through
+    patience_s: float
+    phase: Phase = Phase.DRAINING
 
 
 class Owned(msgspec.Struct, array_like=True):
@@ -30,6 +52,26 @@ class Owned(msgspec.Struct, array_like=True):
     has_run: bool = False
     is_ending: bool = False
     accounts: dict[str, Ledger] = {}  # of nodes that have left for good, by the name of their store
+    version: int = 1
+    nodes: tuple[Peer, ...] = ()  # that have, or once had, something of it
+    upgrading: Upgrading | None = None
+    note: str = ""  # how the last upgrade ended
+
+    @property
+    def id(self) -> str:
+        """The name that no other submission has."""
+        return self.spec.name
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has been stopped everywhere, for its next version."""
+        return self.upgrading is not None and self.upgrading.phase is Phase.ADOPTING
+
+    def note_nodes(self) -> None:
+        """Remember where it is now, besides where it was."""
+        here = (*self.spec.sources, *(one.host for one in self.placed))
+        known = {peer.id: peer for peer in (*self.nodes, *here)}
+        self.nodes = tuple(known.values())
 
 
 class Keeping:
@@ -41,13 +83,22 @@ class Keeping:
         with store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=Owned) for _, packed in snapshot.scan(OWNED_PREFIX)]
             self.is_draining = snapshot.get(DRAINING_KEY) is not None
-        self.owned: dict[str, Owned] = {one.spec.name: one for one in kept}
+        self.owned: dict[str, Owned] = {one.id: one for one in kept}
 
     def keep(self, owned: Owned) -> None:
         """Keep an app, as it is now, durably."""
-        self.owned[owned.spec.name] = owned
+        owned.note_nodes()
+        self.owned[owned.id] = owned
         with self._store.write() as txn:
-            txn.put(_key(owned.spec.name), msgspec.msgpack.encode(owned))
+            txn.put(_key(owned.id), msgspec.msgpack.encode(owned))
+
+    def succeed(self, app: str, successor: Owned) -> None:
+        """Keep an app in the place of another, both at once."""
+        self.owned.pop(app)
+        self.owned[successor.id] = successor
+        with self._store.write() as txn:
+            txn.delete(_key(app))
+            txn.put(_key(successor.id), msgspec.msgpack.encode(successor))
 
     def drop(self, app: str) -> None:
         """Forget an app that has ended."""

@@ -7,14 +7,12 @@ from typing import Final
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
 from headwater.model.ids import InstanceId
+from headwater.model.peers import Peer
 from headwater.model.time import SECOND
-from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.links.speech import Refusal
+from headwater.runtime.service.keeping import Owned, Phase
 from headwater.runtime.service.plant import Part, Plant
 from headwater.runtime.service.requests import (
     InstanceLine,
-    Looked,
-    OwnedLine,
     PartLine,
     SinkLine,
     SourceLine,
@@ -22,6 +20,7 @@ from headwater.runtime.service.requests import (
 )
 from headwater.runtime.sinks import SinkTask
 from headwater.runtime.sources import SourceTask
+from headwater.runtime.status import AppState
 from headwater.runtime.watch import latency_of
 from headwater.runtime.worker import now_us
 
@@ -65,16 +64,21 @@ def _queue(plant: Plant, part: Part, number: int) -> Queue | None:
     return plant.engine.dispatcher.scheduler.queues.find(InstanceId(part.app.id, number))
 
 
-def part_line(plant: Plant, part: Part, rates: Rates, node: str) -> PartLine:
+def part_line(plant: Plant, part: Part, rates: Rates, own: Peer, above: list[str]) -> PartLine:
     """Tell what is here of an app. Not on the loop: the ledger is read from the store."""
     queues = {number: _queue(plant, part, number) for number in range(part.graph.instance_count)}
     found = {number: queue for number, queue in queues.items() if queue is not None}
-    error = "" if part.app.error is None else str(part.app.error)
     return PartLine(
-        node=node,
+        node=own.address,
+        zone=own.zone,
         state=str(part.app.state),
-        error="; ".join([*([error] if error else []), *part.troubles.values()]),
-        sources=[_source(part, number, task, rates) for number, task in sorted(part.sources.items())],
+        error="" if part.app.error is None else str(part.app.error),
+        above=above,
+        troubles=plant.troubles.of(part.id, now_us()),
+        sources=[
+            *(_source(part, number, task, rates) for number, task in sorted(part.sources.items())),
+            *(_held_source(part, number) for number in sorted(part.to_read) if part.is_held),
+        ],
         instances=[
             _instance(part, number, found[number], rates)
             for number in sorted(part.here & set(found))
@@ -88,14 +92,31 @@ def part_line(plant: Plant, part: Part, rates: Rates, node: str) -> PartLine:
         },
         ledger=plant.engine.ledger(part.app),
         is_idle=_is_idle(plant, part),
+        is_held=part.is_held,
         activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
         store=plant.origin.hex(),
     )
 
 
-def unopened_line(node: str, error: str) -> PartLine:
+def unopened_line(own: Peer, store: str, troubles: list[str]) -> PartLine:
     """Tell of an app that should be here and could not even be opened."""
-    return PartLine(node, "failed", error, [], [], [], {}, Ledger(0, 0, 0, 0, 0), is_idle=False, activity=0)
+    return PartLine(
+        node=own.address,
+        zone=own.zone,
+        state=str(AppState.RUNNING),
+        error="",
+        above=[],
+        troubles=troubles,
+        sources=[],
+        instances=[],
+        sinks=[],
+        leaving={},
+        ledger=Ledger(0, 0, 0, 0, 0),
+        is_idle=False,
+        is_held=False,
+        activity=0,
+        store=store,
+    )
 
 
 def _is_idle(plant: Plant, part: Part) -> bool:
@@ -114,6 +135,12 @@ def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLi
     state = "ended" if task.ended else "paused" if task.paused else "reading"
     rate = rates.of((part.id, -1 - number), task.rows)
     return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, state)
+
+
+def _held_source(part: Part, number: int) -> SourceLine:
+    name = part.source_name(number)
+    spec = part.graph.sources[name]
+    return SourceLine(name, spec.kind, spec.guarantee, 0, 0.0, "held")
 
 
 def _instance(part: Part, number: int, queue: Queue, rates: Rates) -> InstanceLine:
@@ -140,33 +167,24 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
 # --- over all nodes ---------------------------------------------------------------------------------------------------
 
 
-def owned_app(name: str, looked: list[Looked], silent: list[str], asked: str) -> OwnedLine:
-    """Return the app that a user means, by its name or id; raises RequestRefused if there is none."""
-    every = [one for look in looked for one in look.owned]
-    meant = [one for one in every if name in (one.name, one.id)]
-    if not meant:
-        known = ", ".join(sorted({one.name for one in every})) or "none"
-        where = f"{len(silent)} nodes did not answer, and may know it" if silent else f"there are: {known}"
-        raise RequestRefused(Refusal(f"there is no app {name!r}", asked, f"{where} (see `headwater apps --to NODE`)"))
-    return meant[0]
-
-
-def status_told(app: OwnedLine, looked: list[Looked], silent: list[str]) -> StatusTold:
+def status_told(app: Owned, owner: str, parts: list[PartLine], silent: list[str]) -> StatusTold:
     """Put together what all nodes tell of an app."""
-    parts = [look.part for look in looked if look.part is not None]
     stores = {part.store for part in parts}
     left = [account for store, account in app.accounts.items() if store not in stores]
     ledger = whole_ledger([*(part.ledger for part in parts), *left])
     here = {number: part.node for part in parts for number in _numbers(part)}
     missing = _missing(app, parts)
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]
+    troubles = [f"{part.node}: {trouble}" for part in parts for trouble in part.troubles]
     return StatusTold(
         name=app.name,
         id=app.id,
-        owner=app.owner.address,
+        version=app.version,
+        owner=owner,
         submitter=app.submitter,
-        state=_state(app, parts, errors, missing, ledger.waiting),
-        errors=errors,
+        state=_state(app, parts, missing, ledger.waiting),
+        errors=[*errors, *troubles],
+        notes=_notes(app, ledger.waiting),
         parts=parts,
         homes={str(number): here[number] for number in sorted(here)},
         missing=missing,
@@ -185,10 +203,14 @@ def _numbers(part: PartLine) -> Iterator[int]:
     yield from (line.number for line in part.sinks)
 
 
-def _missing(app: OwnedLine, parts: list[PartLine]) -> list[str]:
+def _missing(app: Owned, parts: list[PartLine]) -> list[str]:
     """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be."""
     by_node = {part.node: part for part in parts}
-    lacking = [f"source {name} on {node}" for name, node in app.sources.items() if not _reads(by_node.get(node), name)]
+    lacking = [
+        f"source {name} on {peer.address}"
+        for name, peer in zip(app.source_names, app.spec.sources, strict=True)
+        if not _reads(by_node.get(peer.address), name)
+    ]
     return lacking if app.placed else [*lacking, "no instance is placed yet"]
 
 
@@ -196,9 +218,27 @@ def _reads(part: PartLine | None, source: str) -> bool:
     return part is not None and any(line.name == source for line in part.sources)
 
 
-def _state(app: OwnedLine, parts: list[PartLine], errors: list[str], missing: list[str], waiting: int) -> str:
-    if errors:
+def _state(app: Owned, parts: list[PartLine], missing: list[str], waiting: int) -> str:
+    if app.upgrading is not None:
+        return "upgrading"
+    if any(part.state == AppState.FAILED for part in parts):
         return "failed"
-    if not app.runs or missing:
+    if any(part.troubles for part in parts):
+        return "troubled"
+    if not app.has_run or missing:
         return "deploying"
     return "finished" if waiting == 0 and all(part.is_idle for part in parts) else "running"
+
+
+def _notes(app: Owned, waiting: int) -> list[str]:
+    """Tell how far an upgrade is, or how the last one ended."""
+    upgrade = app.upgrading
+    if upgrade is None:
+        return [app.note] if app.note else []
+    words = {
+        Phase.DRAINING: f"its sources are held, and {waiting:,} rows have yet to be through",
+        Phase.ENDING: "its rows are through, and it is being stopped",
+        Phase.ADOPTING: "nodes bring what it keeps to where the next version looks for it",
+    }
+    told = f"version {app.version + 1} takes its place: {words[upgrade.phase]}"
+    return [told, app.note] if app.note else [told]

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +20,12 @@ import msgspec
 
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox
-from headwater.engine.events import InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
+from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
 from headwater.engine.moving import Lot, all_lots, begin_under
 from headwater.engine.opening import wake_us_of
 from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import QueueRecord, Store
+from headwater.engine.store import QueueRecord, Store, Transaction
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId
@@ -42,8 +43,10 @@ from headwater.node.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.runtime.node import App, Node
+from headwater.runtime.app import App
+from headwater.runtime.node import Node
 from headwater.runtime.service.flow_text import built
+from headwater.runtime.service.retrying import Place, Troubles
 from headwater.runtime.sinks import open_sink
 from headwater.runtime.sources import SourceTask, open_source
 from headwater.runtime.worker import now_us
@@ -55,12 +58,28 @@ NAME_KEY: Final = b"!name"
 FLOW_PREFIX: Final = b"!flow/"
 
 
+class Hold(StrEnum):
+    """Why what is here of an app does not run as it else would; whatever it is, it is not deleted as left over."""
+
+    NONE = ""
+    HELD = "held"  # sources are not read and the clock begins nothing: an upgrade waits for its rows to be through
+    ADOPTED = "adopted"  # it is the next version of an app, and has yet to begin
+
+
 class KeptFlow(msgspec.Struct, frozen=True, array_like=True):
     """An app of which something is here, as the store keeps it."""
 
     id: str
     key: bytes
     flow: bytes
+    hold: Hold = Hold.NONE
+
+    def keep(self, txn: Transaction) -> None:
+        """Keep it."""
+        txn.put(flow_key(self.id), msgspec.msgpack.encode(self))
+
+
+Startable = StartInstance | AwaitInstance | KeptFlow  # what is tried again if it cannot be started
 
 
 @dataclass(slots=True)
@@ -70,9 +89,10 @@ class Part:
     id: str
     key: NodeId
     app: App
+    kept: KeptFlow
     here: set[int] = field(default_factory=set)
     sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
-    troubles: dict[int, str] = field(default_factory=dict)  # of what was to be started, by instance
+    to_read: dict[int, StartInstance] = field(default_factory=dict)  # sources that are, unless it is held
     emptying: set[int] = field(default_factory=set)  # instances that run until what waits is done
     _plans: dict[int, ChainPlan] = field(default_factory=dict)
 
@@ -80,6 +100,11 @@ class Part:
     def graph(self) -> Graph:
         """The flow."""
         return self.app.graph
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its sources are not read, for an upgrade."""
+        return self.kept.hold is Hold.HELD
 
     def plan(self, number: int) -> ChainPlan | None:
         """Return how an instance is run; None if it is a sink's queue."""
@@ -102,6 +127,13 @@ class Part:
         """Return the name of a source by its number."""
         return list(self.graph.sources)[number]
 
+    def called(self, instance: int) -> str:
+        """Return what people call an instance, or (negative) a source."""
+        if instance < 0:
+            return f"source {self.source_name(-1 - instance)!r}"
+        sink = self.sink_name(instance)
+        return f"instance {instance}" if sink is None else f"sink {sink!r}"
+
 
 class Plant:
     """One node's engine. All methods belong to the loop that drives the node, but for `rows_passed`."""
@@ -114,8 +146,8 @@ class Plant:
         self.schemas = Schemas()
         self.origin = self._own_name()
         self.parts: dict[str, Part] = {}
-        self.troubles: dict[str, str] = {}  # of apps that could not even be opened here
-        self._tell, self._flows = tell, flows
+        self.troubles: Troubles[Startable] = Troubles()
+        self._tell, self.flows = tell, flows
         self._loop = asyncio.get_running_loop()
         self._by_number: dict[AppId, Part] = {}
         self._sinks_here: set[InstanceId] = set()
@@ -145,7 +177,7 @@ class Plant:
 
     def holds(self, app: str) -> bool:
         """Whether anything of an app is in the store, even if it could not be opened."""
-        return app in self.parts or app in self.troubles
+        return app in self.parts or app in self.troubles.apps()
 
     def lots(self, part: Part) -> dict[int, Lot]:
         """Return the lots of an app's instances that are here, whether they run or not."""
@@ -196,18 +228,25 @@ class Plant:
         with self.store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=KeptFlow) for _, packed in snapshot.scan(FLOW_PREFIX)]
         for one in kept:
-            try:
-                await self._open(one)
-            except HeadwaterError as failure:
-                self._not_opened(one.id, failure)
+            await self.reopen_one(one)
 
-    async def _open(self, kept: KeptFlow) -> Part:
+    async def reopen_one(self, kept: KeptFlow) -> None:
+        """Open an app again, if that has not been done, and try again later if it cannot be."""
+        if kept.id not in self.parts:
+            try:
+                await self.open(kept)
+            except HeadwaterError as failure:
+                self._failed((kept.id, None), kept, f"the flow cannot run here: {failure}")
+
+    async def open(self, kept: KeptFlow) -> Part:
+        """Have an app here, of which nothing runs yet."""
         app = await asyncio.to_thread(self._build, kept)
-        part = self.parts[kept.id] = Part(kept.id, NodeId(kept.key), app)
+        part = self.parts[kept.id] = Part(kept.id, NodeId(kept.key), app, kept)
         self._by_number[app.id] = part
         self.engine.apps[kept.id] = app
         await asyncio.to_thread(self.engine.begin, app)
-        self.troubles.pop(kept.id, None)
+        self.engine.dispatcher.post([AppQuieted(app.id, part.is_held)])
+        self._mended((kept.id, None))
         self._tell(AppOpened(kept.id, app.id, part.key))
         for number in range(app.graph.instance_count):
             queue = self.engine.dispatcher.scheduler.queues.find(InstanceId(app.id, number))
@@ -216,43 +255,53 @@ class Plant:
         return part
 
     def _build(self, kept: KeptFlow) -> App:
-        with built(kept.flow, self._flows) as graph:
+        with built(kept.flow, self.flows) as graph:
             self.engine.check_spark(graph)
             with self.store.write() as txn:
-                txn.put(FLOW_PREFIX + kept.id.encode(), msgspec.msgpack.encode(kept))
-            app_id, codes = self.engine.register(graph, kept.id)
+                kept.keep(txn)
+            app_id, codes = self.engine.registry.register(graph, kept.id)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
-    def _not_opened(self, app: str, failure: HeadwaterError) -> None:
-        log.error("%s cannot run here: %s", app, failure)
-        self.troubles[app] = str(failure)
+    def _failed(self, place: Place, wanted: Startable, why: str) -> None:
+        """Say why something was not started, and try it again later."""
+        is_news = self.troubles.failed(place, wanted, why, now_us())
+        log.log(logging.ERROR if is_news else logging.DEBUG, "%s: %s; it is tried again", place[0], why)
+
+    def _mended(self, place: Place) -> None:
+        if self.troubles.mended(place):
+            log.info("%s: what could not be started has started", place[0])
 
     async def start(self, wanted: StartInstance) -> None:
         """Run an instance here, or (negative) read a source."""
         part = await self.opened(wanted)
         if part is None:
             return
+        place = (wanted.app, wanted.instance)
         try:
+            if part.kept.hold is Hold.ADOPTED:
+                self.hold(part, Hold.NONE)
             if wanted.instance < 0:
-                await self._read(part, -1 - wanted.instance)
+                await self._read(part, wanted)
             else:
                 with self.store.write() as txn:
                     instance = InstanceId(part.app.id, wanted.instance)
                     begin_under(txn, part.plan(wanted.instance), instance, wanted.lot, part.here)
                 await self._run(part, wanted.instance)
-            part.troubles.pop(wanted.instance, None)
+            self._mended(place)
         except HeadwaterError as failure:
-            log.error("%s: %s", wanted.app, failure)
-            part.troubles[wanted.instance] = str(failure)
+            self._failed(place, wanted, f"{part.called(wanted.instance)} cannot be opened: {failure}")
 
     async def opened(self, wanted: StartInstance | AwaitInstance) -> Part | None:
-        """Return what is here of an app, which is opened if it is not; None if it cannot be."""
+        """Return what is here of an app, which is opened if it is not; None if it cannot be, which is tried again."""
+        place = (wanted.app, wanted.instance)
         try:
-            part = self.parts.get(wanted.app)
-            return part if part is not None else await self._open(KeptFlow(wanted.app, wanted.key, wanted.flow))
+            part = self.parts.get(wanted.app) or await self.open(KeptFlow(wanted.app, wanted.key, wanted.flow))
         except HeadwaterError as failure:
-            self._not_opened(wanted.app, failure)
+            self._failed(place, wanted, f"the flow cannot run here: {failure}")
             return None
+        if isinstance(wanted, AwaitInstance):
+            self._mended(place)
+        return part
 
     async def _run(self, part: Part, number: int) -> None:
         instance, sink = InstanceId(part.app.id, number), part.sink_name(number)
@@ -279,8 +328,17 @@ class Plant:
         part.here.add(number)
         self._tell(InstanceOpened(part.id, number))
 
-    async def _read(self, part: Part, number: int) -> None:
-        if number in part.sources:
+    def hold(self, part: Part, hold: Hold) -> None:
+        """Hold an app or let it go, durably."""
+        part.kept = msgspec.structs.replace(part.kept, hold=hold)
+        with self.store.write() as txn:
+            part.kept.keep(txn)
+        self.engine.dispatcher.post([AppQuieted(part.app.id, part.is_held)])
+
+    async def _read(self, part: Part, wanted: StartInstance) -> None:
+        number = -1 - wanted.instance
+        part.to_read[number] = wanted
+        if part.is_held or number in part.sources:
             return
         name = part.source_name(number)
         spec, outlets = part.graph.sources[name], source_outlets(part.graph, name)
@@ -307,18 +365,18 @@ class Plant:
 
     async def stop(self, wanted: StopInstance) -> None:
         """Run an instance here no more, or (negative) read a source no more."""
-        part = self.parts.get(wanted.app)
+        self.troubles.mended((wanted.app, wanted.instance))
+        part, number = self.parts.get(wanted.app), wanted.instance
         if part is None:
-            self.troubles.pop(wanted.app, None)
             return
-        part.troubles.pop(wanted.instance, None)
-        number = wanted.instance
         if number < 0:
-            await self._stop_reading(part, -1 - number)
+            part.to_read.pop(-1 - number, None)
+            await self.stop_reading(part, -1 - number)
         elif number in part.here:
             await self._give_up(part, number)
 
-    async def _stop_reading(self, part: Part, number: int) -> None:
+    async def stop_reading(self, part: Part, number: int) -> None:
+        """Read a source no more."""
         task = part.sources.pop(number, None)
         if task is not None:
             await asyncio.to_thread(self.engine.sources.remove, part.app.id, task.number)
@@ -347,18 +405,30 @@ class Plant:
     def _on_loop(self, act: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(act)
 
-    async def forget(self, app: str) -> None:
-        """Delete all that is left of an app that has ended."""
-        self.troubles.pop(app, None)
+    async def close(self, app: str) -> App | None:
+        """Run nothing of an app any more; what the store has of it stays."""
         part = self.parts.pop(app, None)
-        with self.store.write() as txn:
-            txn.delete(FLOW_PREFIX + app.encode())
         if part is None:
-            return
+            return None
         self._tell(AppClosed(app))
         self._by_number.pop(part.app.id, None)
         self._sinks_here = {one for one in self._sinks_here if one.app != part.app.id}
-        await asyncio.to_thread(self.engine.remove, app)
+        await asyncio.to_thread(self.engine.retire, app)
+        return part.app
+
+    async def forget(self, app: str) -> None:
+        """Delete all that is left of an app that has ended."""
+        self.troubles.forget(app)
+        with self.store.write() as txn:
+            txn.delete(flow_key(app))
+        closed = await self.close(app)
+        if closed is not None:
+            await asyncio.to_thread(self.engine.registry.delete, closed)
+
+
+def flow_key(app: str) -> bytes:
+    """Return where the flow of an app is kept."""
+    return FLOW_PREFIX + app.encode()
 
 
 def _gone(instance: InstanceId, record: QueueRecord) -> RowsGone:

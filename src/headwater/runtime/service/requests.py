@@ -1,4 +1,4 @@
-"""What users ask nodes, and nodes one another on their behalf, and how both are answered: typed, and limited.
+"""What users ask nodes, and how they are answered: typed, and limited.
 
 Every answer is plain data, the same for a program that asks in Python and for `--json`.
 """
@@ -51,6 +51,17 @@ class StopApp(msgspec.Struct, frozen=True, tag="stop"):
     app: Text
 
 
+class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
+    """Let another version of an app's flow take its place, which goes on where this one stands."""
+
+    app: Text
+    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+    given_up: Annotated[tuple[Text, ...], Meta(max_length=1_000)] = ()  # of which nothing need be kept
+    at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # where sources are read that it did not have before
+    patience_s: Annotated[float, Meta(gt=0, le=86_400)] = 120.0  # for its rows to be through; then it goes on as it is
+    only_check: bool = False
+
+
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Let a node leave for good: what runs there moves to others. Asked again: how far is it?"""
 
@@ -68,14 +79,14 @@ class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """A source that is read on a node."""
+    """A source that is read on a node, or would be."""
 
     name: str
     kind: str
     guarantee: str
     rows: int  # since the node was started
     rate: float  # rows a second, of late
-    state: str  # reading, paused, ended
+    state: str  # reading, paused, ended, held (for an upgrade)
 
 
 class InstanceLine(msgspec.Struct, frozen=True):
@@ -106,16 +117,20 @@ class PartLine(msgspec.Struct, frozen=True):
     """What a node has of an app."""
 
     node: str
+    zone: str
     state: str
     error: str
+    above: list[str]  # the nodes above it in the app's tree, up to the root, as far as it knows
+    troubles: list[str]  # what could not be started here, and is tried again
     sources: list[SourceLine]
     instances: list[InstanceLine]
     sinks: list[SinkLine]
     leaving: dict[str, int]  # rows that wait here for instances elsewhere, by instance
     ledger: Ledger
-    is_idle: bool  # all sources here have ended, and nothing waits
+    is_idle: bool  # all sources here have ended or are held, and nothing waits
+    is_held: bool  # for an upgrade
     activity: int  # grows with all that happens to the queues here
-    store: str = ""  # the name of the store it is in
+    store: str  # the name of the store it is in
 
 
 class OwnedLine(msgspec.Struct, frozen=True):
@@ -126,9 +141,9 @@ class OwnedLine(msgspec.Struct, frozen=True):
     owner: Peer
     submitter: str
     runs: bool
-    sources: dict[str, str]  # where each is read: addresses
+    version: int
+    upgrading: str  # how far an upgrade is; empty: there is none
     placed: tuple[Placed, ...]
-    accounts: dict[str, Ledger] = {}  # of nodes that have left for good, by the name of their store
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +180,7 @@ class AppLine(msgspec.Struct, frozen=True):
     owner: str
     submitter: str
     state: str
+    version: int
     nodes: int
 
 
@@ -187,10 +203,12 @@ class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
 
     name: str
     id: str
+    version: int
     owner: str
     submitter: str
-    state: str  # deploying, running, finished, failed
+    state: str  # deploying, running, finished, failed, troubled (something is tried again), upgrading
     errors: list[str]
+    notes: list[str]  # how far an upgrade is, or how the last one ended
     parts: list[PartLine]
     homes: dict[str, str]  # the node of each instance, by number
     missing: list[str]  # instances and sources that are not where they should be
@@ -201,6 +219,19 @@ class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
     is_balanced: bool
     activity: int
     silent: list[str]
+
+
+class UpgradeTold(msgspec.Struct, frozen=True, tag="upgrade-told"):
+    """An upgrade was begun, or could be."""
+
+    app: str
+    id: str  # of the version that is to be replaced
+    successor: str  # the id of the one that takes its place; empty: only checked
+    version: int  # of the successor
+    kept: tuple[str, ...]  # operators, sources and sinks that go on where they stand
+    begun: tuple[str, ...]  # that begin with nothing
+    given_up: tuple[str, ...]
+    takes_rows: bool  # that wait, since the version before has failed and cannot let them through
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
@@ -237,80 +268,12 @@ REQUESTS: Final = RequestTable(
     {
         Submit: Role.SUBMIT,
         StopApp: Role.SUBMIT,  # of one's own apps; all others need the role operate
+        UpgradeApp: Role.SUBMIT,  # likewise
         ListApps: Role.SEE,
         ListNodes: Role.SEE,
         GetStatus: Role.SEE,
         GetLogs: Role.SEE,
         Drain: Role.OPERATE,
     },
-    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, LogsTold, DrainTold),
+    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, UpgradeTold, LogsTold, DrainTold),
 )
-
-# --- between nodes ----------------------------------------------------------------------------------------------------
-
-
-class Look(msgspec.Struct, frozen=True, tag="look"):
-    """What do you have, and whom do you know? And, if one is named, how is what you have of an app?"""
-
-    app: str = ""  # its id
-
-
-class Looked(msgspec.Struct, frozen=True, tag="looked"):
-    """This."""
-
-    peer: Peer
-    leaves: tuple[Peer, ...]
-    node: NodeLine
-    owned: list[OwnedLine]
-    parts: list[str]  # the ids of apps of which something is here
-    runs: list[str]  # and of which something runs here
-    part: PartLine | None = None
-
-
-class SubmitHere(msgspec.Struct, frozen=True, tag="submit-here"):
-    """Be the owner of this app."""
-
-    flow: bytes
-    submitter: str
-    at: dict[str, Peer]
-
-
-class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
-    """End this app of yours."""
-
-    app: str
-
-
-class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """This app has ended: delete what you have of it."""
-
-    app: str
-
-
-class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
-    """What have you written to your log?"""
-
-    lines: int
-
-
-class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
-    """Leave for good."""
-
-
-class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
-    """I leave for good, and this is what I have done for your app."""
-
-    app: str
-    store: str
-    ledger: Ledger
-
-
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """So it is."""
-
-
-QuestionKind = Look | SubmitHere | EndHere | Forget | LogsHere | DrainHere | KeepAccount
-AnswerKind = Looked | Submitted | Done | LogsTold | DrainTold
-question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
-answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
-encoder: Final = msgspec.msgpack.Encoder()

@@ -56,24 +56,32 @@ from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
 from headwater.runtime.service.asking import Asking
+from headwater.runtime.service.directory import Directory
 from headwater.runtime.service.draining import Draining
 from headwater.runtime.service.flow_text import forget_texts
+from headwater.runtime.service.holding import Holding
 from headwater.runtime.service.keeping import Keeping
+from headwater.runtime.service.leftovers import Leftovers
 from headwater.runtime.service.looking import Rates
-from headwater.runtime.service.plant import Plant
+from headwater.runtime.service.owning import Ownership
+from headwater.runtime.service.plant import KeptFlow, Plant
+from headwater.runtime.service.replying import Replies
 from headwater.runtime.service.requests import REQUESTS
+from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
+from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
 
 ALONE_S: Final = 10.0  # that a node without --join looks for those it knew before it begins a ring by itself
 UPKEEP_S: Final = 1.0
+LAST_ACT_S: Final = 20.0  # for what is being done when a node is stopped: state is copied, a broker dialled
 PEERS_S: Final = 30.0  # between two notes of who is there
-ORPHANS_S: Final = 10.0  # between two looks whether an app of which nothing runs here has ended while we were away
+ASK_S: Final = 10.0  # between two words of where our apps are, and two looks after what does not run here
 
 
-Wanted = StartInstance | AwaitInstance | EmptyInstance | StopInstance
+_Wish = StartInstance | AwaitInstance | EmptyInstance | StopInstance | KeptFlow | Callable[[], Awaitable[None]]
 
 
 class NodeService:
@@ -95,7 +103,7 @@ class NodeService:
         self._rng = Random(SystemRandom().getrandbits(128))
         self._began = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
         self._timer: asyncio.TimerHandle | None = None
-        self._wanted: asyncio.Queue[Wanted | Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._wanted: asyncio.Queue[_Wish] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
@@ -119,10 +127,12 @@ class NodeService:
         await self.plant.reopen()
         self.wire.start()
         self._join()
-        for owned in self.keeping.owned.values():
-            self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
-            if owned.is_ending:
-                self.end(owned.spec.name)
+        for owned in list(self.keeping.owned.values()):
+            if not owned.has_ended:
+                self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
+                if owned.is_ending:
+                    self.end(owned.id)
+        self.upgrades.go_on()
         if self.keeping.is_draining:
             self.handle(DrainWanted())
 
@@ -141,9 +151,10 @@ class NodeService:
     def _assemble(self) -> None:
         settings = self.settings
         self.plant = Plant(self.engine, settings.flows, self.handle)
+        self.holding = Holding(self.plant)
         self.keeping = Keeping(self.engine.store, settings.data)
-        self.desk = Desk(self)
-        self.draining = Draining(self)
+        self.desk, self.replies, self.leftovers = Desk(self), Replies(self), Leftovers(self)
+        self.ownership, self.upgrades, self.draining = Ownership(self), Upgrades(self), Draining(self)
         self.wire = Wire(
             settings.wire(frozenset({RowsSent})),
             settings.credentials(),
@@ -154,7 +165,8 @@ class NodeService:
         )
         self.own = Peer(self.wire.node_id, self.wire.address, settings.zone)
         self.machine = Machine(self.own, self.config, self._rng, dock=self.plant)
-        self.asking = Asking(self.own, self.wire.send, self.desk.answer, self._rng)
+        self.asking = Asking(self.own, self.wire.send, self.replies.answer, self._rng)
+        self.directory = Directory(self.machine.ring, self.asking)
 
     async def joined(self) -> None:
         """Wait until this node is in the ring."""
@@ -225,7 +237,8 @@ class NodeService:
                 log.info("%s runs", app)
             case NoteAppEnded(app):
                 log.info("%s has ended", app)
-                self.keeping.drop(app)
+                if self.keeping.owned[app].upgrading is None:
+                    self.keeping.drop(app)
                 self._ended.pop(app, asyncio.Event()).set()
             case NoteRefused(why):
                 log.warning("refused: %s", why)
@@ -235,11 +248,12 @@ class NodeService:
                 self.draining.nothing_runs()
             case NoteActive():
                 self._is_active.set()
+                self._loop.call_soon(self._end_again)
                 log.info("in the ring as %s, zone %s", self.own, self.own.zone)
 
     async def _carry_out_all(self) -> None:
-        """Do what the machines want of the engine, one after the other."""
-        while True:
+        """Do what the machines want of the engine, one after the other, until this node stops."""
+        while not self._is_stopping:
             match await self._wanted.get():
                 case StartInstance() as start:
                     await self._carefully(self.plant.start(start))
@@ -249,6 +263,8 @@ class NodeService:
                     await self._carefully(self.plant.empty(emptied))
                 case StopInstance() as stop:
                     await self._carefully(self.plant.stop(stop))
+                case KeptFlow() as kept:
+                    await self._carefully(self.plant.reopen_one(kept))
                 case act:
                     await self._carefully(act())
 
@@ -262,18 +278,36 @@ class NodeService:
         """Return an id for an app that is submitted here: no two submissions have the same, whatever their names."""
         return f"{name}@{self._rng.getrandbits(32):08x}"
 
-    async def forget(self, app: str) -> None:
-        """Delete what is here of an app, after all that was wanted of it before."""
-        done = asyncio.Event()
+    async def in_turn(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do something to the engine, after all that was wanted of it before; raises what it raises.
 
-        async def forget() -> None:
+        If this node is stopped before it is done, it was not done, and nobody may hear otherwise.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        async def do() -> None:
             try:
-                await self.plant.forget(app)
-            finally:
-                done.set()
+                await act()
+            except asyncio.CancelledError:
+                done.cancel()
+                raise
+            except Exception as failure:  # whoever asked for it deals with it
+                if not done.done():
+                    done.set_exception(failure)
+            else:
+                if not done.done():
+                    done.set_result(None)
 
-        self._wanted.put_nowait(forget)
-        await done.wait()
+        self._wanted.put_nowait(do)
+        await done
+
+    def above(self, key: NodeId) -> tuple[Peer, ...]:
+        """Return the nodes above this one in an app's tree, up to the root as far as it is known here."""
+        tree = self.machine.trees.status().get(key)
+        if tree is not None and tree.path:
+            return tree.path
+        hop = self.machine.ring.next_hop(key) if self.machine.is_active else None
+        return () if hop is None else (hop,)
 
     def end(self, app: str) -> asyncio.Event:
         """Have an app of ours ended; the event is set when it has."""
@@ -284,17 +318,26 @@ class NodeService:
         self.handle(AppEndWanted(app))
         return ended
 
+    def _end_again(self) -> None:
+        """Say which apps of ours are to end: the machines do not hear it of apps that wait for the ring."""
+        for owned in list(self.keeping.owned.values()):
+            if owned.is_ending and not owned.has_ended:
+                self.handle(AppEndWanted(owned.id))
+
     # --- time and end -------------------------------------------------------------------------------------------------
 
     async def _keep_house(self) -> None:
         peers_at = 0.0
-        orphans_at = time.monotonic() + ORPHANS_S
+        asks_at = time.monotonic() + ASK_S
         while True:
             await asyncio.sleep(UPKEEP_S)
             self.rates.sample(self.plant)
-            if time.monotonic() >= orphans_at:
-                await self._carefully(self.desk.forget_orphans())
-                orphans_at = time.monotonic() + ORPHANS_S
+            for wanted in self.plant.troubles.due(now_us()):
+                self._wanted.put_nowait(wanted)
+            if time.monotonic() >= asks_at:
+                await self._carefully(self.leftovers.look())
+                await self._carefully(self.ownership.publish_all())
+                asks_at = time.monotonic() + ASK_S
             if time.monotonic() >= peers_at:
                 peers_at = time.monotonic() + PEERS_S
                 self._keep_peers()
@@ -313,12 +356,20 @@ class NodeService:
 
     async def stop(self) -> None:
         """Leave in good order: tell the others, stop the engine, keep everything for the next start."""
-        if self._is_stopping:
+        if self._is_stopping or not self._tasks:
             return
         self._is_stopping = True
-        for task in self._tasks:
+        await self.upgrades.stop()
+        carrying, *others = self._tasks
+        self._wanted.put_nowait(_nothing)  # in case it waits for something to do
+        await asyncio.wait({carrying}, timeout=LAST_ACT_S)  # what is half done has the store in its hands
+        for task in (carrying, *others):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.leave()
         await self.wire.close()
         await asyncio.to_thread(self.engine.stop)
+
+
+async def _nothing() -> None:
+    pass

@@ -1,0 +1,184 @@
+"""What a cluster tells, drawn for people: an app over its tree, apps, nodes. For programs there is `--json`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headwater.console import wording
+from headwater.runtime.service.requests import (
+    AppsTold,
+    InstanceLine,
+    NodesTold,
+    PartLine,
+    SinkLine,
+    SourceLine,
+    StatusTold,
+)
+
+STATE_STYLES = {
+    "running": "cyan",
+    "finished": "green",
+    "failed": "bold red",
+    "troubled": "yellow",
+    "upgrading": "magenta",
+    "deploying": "yellow",
+}
+
+
+# --- an app over its tree ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Branch:
+    """A node in an app's tree, and those below it."""
+
+    address: str
+    part: PartLine | None = None  # None: it only passes rows on
+    below: list["Branch"] = field(default_factory=list)
+
+
+def tree_of(parts: list[PartLine]) -> list[Branch]:
+    """Put the nodes of an app together to its tree: those at the top are roots, of which there is one at rest."""
+    above: dict[str, str] = {}
+    for part in parts:
+        way = [part.node, *part.above]
+        above |= {below: parent for below, parent in pairwise(way) if below not in above}
+    by_address = {part.node: part for part in parts}
+    branches = {address: Branch(address, by_address.get(address)) for address in (*by_address, *above, *above.values())}
+    roots = []
+    for address, branch in branches.items():
+        parent = above.get(address)
+        if parent is None or _leads_back(address, above):
+            roots.append(branch)
+        else:
+            branches[parent].below.append(branch)
+    return roots
+
+
+def _leads_back(address: str, above: dict[str, str]) -> bool:
+    """Whether the way up from a node comes back to it, as it may look while the ring is changing."""
+    seen, at = {address}, above.get(address)
+    while at is not None and at not in seen:
+        seen.add(at)
+        at = above.get(at)
+    return at == address
+
+
+def status_view(told: StatusTold) -> RenderableType:
+    """Return an app as people see it: its tree, with what runs on every node, and its ledger."""
+    head = Text.assemble(
+        (told.name, "bold"),
+        "  ",
+        (told.state, STATE_STYLES.get(told.state, "")),
+        f"  version {told.version}   {told.rows_in:,} rows in, {told.rows_out:,} out, {told.waiting:,} waiting",
+    )
+    return Group(head, tree_table(told.parts), ledger_line(told), *_problem_lines(told))
+
+
+def tree_table(parts: list[PartLine]) -> Table:
+    """Return the tree with a line for every node, source, chain and sink; it fits into 80 columns."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, expand=False)
+    table.add_column("the app's tree", overflow="ellipsis", no_wrap=True, ratio=1)
+    for heading in ("rows", "rows/s", "waiting", "p50 ms", "p99 ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for root in tree_of(parts):
+        _add_branch(table, root, "", "", "")
+    return table
+
+
+def _add_branch(table: Table, branch: Branch, lead: str, elbow: str, guide: str) -> None:
+    """Add a node, what it has, and the nodes below it; `lead` stands before its first line, `guide` before others."""
+    part = branch.part
+    zone = "passes rows on" if part is None else part.zone
+    table.add_row(Text.assemble((lead + elbow, "dim"), (branch.address, "bold"), (f"  {zone}", "dim")))
+    bar = "│ " if branch.below else "  "
+    for text, figures in () if part is None else _lines(part):
+        table.add_row(Text.assemble((f"{lead}{guide}{bar} ", "dim"), text), *figures)
+    for number, below in enumerate(branch.below):
+        is_last = number == len(branch.below) - 1
+        _add_branch(table, below, lead + guide, "└─ " if is_last else "├─ ", "   " if is_last else "│  ")
+
+
+def _lines(part: PartLine) -> Iterator[tuple[Text, tuple[str, ...]]]:
+    for source in part.sources:
+        yield _source(source)
+    for instance in part.instances:
+        yield _instance(instance)
+    for sink in part.sinks:
+        yield _sink(sink)
+    if part.leaving:
+        yield Text("rows on their way elsewhere", "dim"), ("", "", wording.count(sum(part.leaving.values())))
+
+
+def _source(one: SourceLine) -> tuple[Text, tuple[str, ...]]:
+    state = "" if one.state == "reading" else f", {one.state}"
+    name = Text.assemble("▸ ", one.name, (f"  {one.kind}, {one.guarantee}{state}", "dim"))
+    return name, (wording.count(one.rows), wording.rate(one.rate))
+
+
+def _instance(one: InstanceLine) -> tuple[Text, tuple[str, ...]]:
+    name = Text.assemble("  ", one.name, (f" #{one.number}", "dim"))
+    return name, (wording.count(one.rows_in), wording.rate(one.rate), wording.count(one.waiting))
+
+
+def _sink(one: SinkLine) -> tuple[Text, tuple[str, ...]]:
+    name = Text.assemble("◂ ", one.name, (f"  {one.kind}, {one.guarantee}", "dim"))
+    latency = (wording.milliseconds(one.latency.p50), wording.milliseconds(one.latency.p99))
+    return name, (wording.count(one.rows), wording.rate(one.rate), wording.count(one.waiting), *latency)
+
+
+def ledger_line(told: StatusTold) -> Text:
+    """Return the ledger as one sentence."""
+    ledger = told.ledger
+    dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in ledger.dropped.items())
+    words = (
+        f"in {ledger.rows_in:,} + created {ledger.created:,} + copied {ledger.copied:,} = out {ledger.rows_out:,} + "
+        f"waiting {ledger.waiting:,} + dropped {dropped or 0} + duplicates {ledger.duplicates_refused:,}"
+    )
+    if told.is_balanced:
+        return Text.assemble(("ledger balances: ", "green"), words)
+    return Text.assemble(("ledger does not balance, or rows moved while it was read: ", "yellow"), words)
+
+
+def _problem_lines(told: StatusTold) -> Iterator[Text]:
+    for note in told.notes:
+        yield Text(note, "magenta")
+    for error in told.errors:
+        yield Text(error, "bold red" if told.state == "failed" else "yellow")
+    for place in told.missing:
+        yield Text(f"missing: {place}", "yellow")
+    for address in told.silent:
+        yield Text(f"silent: {address}", "yellow")
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def show_apps(console: Console, told: AppsTold) -> None:
+    """Print the apps of a cluster."""
+    table = Table("app", "id", "version", "state", "nodes", "submitted by", "to", box=None, header_style="dim")
+    for app in told.apps:
+        table.add_row(app.name, app.id, str(app.version), app.state, str(app.nodes), app.submitter, app.owner)
+    console.print(table if told.apps else "no apps")
+    _show_silent(console, told.silent)
+
+
+def show_nodes(console: Console, told: NodesTold) -> None:
+    """Print the nodes of a cluster."""
+    table = Table("node", "id", "zone", "operators", "apps", "", box=None, header_style="dim")
+    for one in told.nodes:
+        refused = ", ".join(f"{count} {reason}" for reason, count in one.refused.items())
+        note = "; ".join([*one.notes, *([f"refused: {refused}"] if refused else [])])
+        state = "leaving" if one.is_draining else f"{one.load} of {one.capacity}"
+        table.add_row(one.address, one.id[:8], one.zone, state, str(one.apps), note)
+    console.print(table)
+    _show_silent(console, told.silent)
+
+
+def _show_silent(console: Console, addresses: list[str]) -> None:
+    for address in addresses:
+        console.print(f"silent: {address}", style="yellow")

@@ -1,0 +1,241 @@
+"""The apps that a store knows: the number under which each keeps what it has, its structure, and its code.
+
+What is deleted is named as rubbish in the commit that makes it so, and swept out in slices afterwards, by us or by
+whoever opens the store next: no commit is long, and nothing is left behind by a node that is killed.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.manifest import Manifest, manifest_of
+from headwater.dataflow.succession import Succession, UpgradeRefused, succession
+from headwater.engine.adopting import adopt, adopt_as_it_lies, rows_waiting
+from headwater.engine.ledger import Ledger, read_ledger
+from headwater.engine.plans import plan_chain
+from headwater.engine.positions import read_record
+from headwater.engine.store import Snapshot, Transaction, app_prefixes, app_record_key, code_key, code_prefix
+from headwater.model.errors import FlowError, StoreError
+from headwater.model.ids import AppId
+from headwater.runtime.app import App
+from headwater.runtime.code import pack_plans
+from headwater.runtime.store import LmdbStore
+
+LAST_NUMBER: Final = b"!apps"
+RUBBISH_PREFIX: Final = b"!rubbish/"
+SLICE: Final = 1_000  # keys of one commit, which others wait for
+
+
+class AppRecord(msgspec.Struct, array_like=True, frozen=True):
+    """An app as the store knows it."""
+
+    number: int
+    fingerprint: str
+    manifest: Manifest | None = None  # None: written before there were any
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A wish to go on where another version of a flow stood."""
+
+    given_up: tuple[str, ...] = ()  # operators, sources and sinks of which what is kept is not wanted any more
+    predecessor: str = ""  # the name under which the store has that version, if that is not the flow's
+    takes_rows: bool = False  # that wait, which only a version of the same structure can
+
+
+class Registry:
+    """The apps of one store."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        """Look at this store."""
+        self._store = store
+        self._code_numbers = itertools.count(1)
+        with store.read() as snapshot:
+            found = [key[len(RUBBISH_PREFIX) :] for key, _ in snapshot.scan(RUBBISH_PREFIX)]
+        self._rubbish = [int.from_bytes(number, "big") for number in found]
+
+    def find(self, name: str) -> AppRecord | None:
+        """Return what the store knows of an app."""
+        with self._store.read() as snapshot:
+            return _read(snapshot, name)
+
+    def register(self, graph: Graph, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
+        """Find or make the app's place in the store, and put its code there."""
+        app = self._place_of(graph, kept_as or graph.name)
+        packed = self._packed(graph, app)
+        with self._store.write() as txn:
+            _put_code(txn, app, packed)
+        return app, tuple(packed)
+
+    def _place_of(self, graph: Graph, name: str) -> AppId:
+        manifest = manifest_of(graph)
+        with self._store.write() as txn:
+            record = _read(txn, name)
+            if record is None:
+                record = AppRecord(_next_number(txn), graph.fingerprint, manifest)
+            _refuse_other(graph.name, record, graph.fingerprint, manifest)
+            _write(txn, name, msgspec.structs.replace(record, manifest=manifest))
+        return AppId(record.number)
+
+    def _packed(self, graph: Graph, app: AppId) -> dict[int, bytes]:
+        """Return the code of all chains by the numbers it gets; not in a transaction, for which others would wait."""
+        packed = pack_plans([plan_chain(graph, app, chain) for chain in graph.chains])
+        return {next(self._code_numbers): code for code in packed}
+
+    def differs(self, graph: Graph) -> bool:
+        """Whether the store holds another version of a flow."""
+        record = self.find(graph.name)
+        return record is not None and not _is_of(record, graph.fingerprint, manifest_of(graph))
+
+    def check(self, graph: Graph, upgrade: Upgrade, kept_as: str = "") -> Succession:
+        """Return what a graph would go on with, or raise if it cannot take the place of what the store has."""
+        name = upgrade.predecessor or kept_as or graph.name
+        record = self.find(name)
+        if record is None:
+            raise FlowError(f"the store has no flow {name!r} to upgrade; run it without")
+        if record.manifest is None:
+            raise FlowError(
+                f"flow {graph.name!r} was last run by a version of Headwater that did not note what it keeps; "
+                "run it as it was once more, and upgrade it then"
+            )
+        return succession(graph.name, record.manifest, manifest_of(graph), upgrade.given_up)
+
+    def upgrade(
+        self,
+        graph: Graph,
+        upgrade: Upgrade,
+        kept_as: str = "",
+        also: Callable[[Transaction], None] = lambda txn: None,
+    ) -> tuple[AppId, tuple[int, ...]]:
+        """Let a graph go on where another version stood, which does not run, and put its code there.
+
+        Its ledger begins anew, unless it takes over rows: all those of the version before are through. What is to
+        change in the moment in which the copy counts, `also` does.
+        """
+        kept = self.check(graph, upgrade, kept_as)
+        name = kept_as or graph.name
+        predecessor = upgrade.predecessor or name
+        record = self.find(predecessor)
+        assert record is not None, predecessor
+        self._refuse_waiting(record, graph, upgrade)
+        with self._store.write() as txn:
+            number = _next_number(txn)
+            txn.put(_rubbish_key(number), b"")  # until it counts
+        if upgrade.takes_rows:
+            adopt_as_it_lies(self._store, AppId(record.number), AppId(number))
+        else:
+            adopt(self._store, AppId(record.number), AppId(number), kept)
+        packed = self._packed(graph, AppId(number))
+        with self._store.write() as txn:
+            _put_code(txn, AppId(number), packed)
+            _discard(txn, predecessor, record.number)
+            txn.delete(_rubbish_key(number))
+            _write(txn, name, AppRecord(number, graph.fingerprint, kept.after))
+            also(txn)
+        self._rubbish.append(record.number)
+        return AppId(number), tuple(packed)
+
+    def _refuse_waiting(self, record: AppRecord, graph: Graph, upgrade: Upgrade) -> None:
+        if upgrade.takes_rows:
+            if record.fingerprint != graph.fingerprint:
+                raise FlowError(f"flow {graph.name!r} has another structure than the version whose rows it would take")
+            return
+        with self._store.read() as snapshot:
+            waiting = rows_waiting(snapshot, AppId(record.number))
+        if waiting:
+            raise FlowError(
+                f"{waiting:,} rows still wait for the version of flow {graph.name!r} that the store has; "
+                "let them through with that version first: headwater run OLD.py --store DIR --drain"
+            )
+
+    def delete(self, app: App) -> None:
+        """Delete everything the store has of an app that runs no more."""
+        with self._store.write() as txn:
+            _discard(txn, app.kept_as or app.name, app.id)
+        self._sweep(app.id)
+
+    def sweep(self) -> None:
+        """Delete what is left of versions that were replaced, and of what a node that was killed did not finish."""
+        while self._rubbish:
+            self._sweep(self._rubbish.pop())
+
+    def _sweep(self, number: int) -> None:
+        for prefix in app_prefixes(AppId(number)):
+            while self._delete_some(prefix):
+                pass
+        with self._store.write() as txn:
+            txn.delete(_rubbish_key(number))
+
+    def _delete_some(self, prefix: bytes) -> bool:
+        """Delete a slice; return whether there may be more."""
+        with self._store.write() as txn:
+            keys = [key for key, _ in itertools.islice(txn.scan(prefix), SLICE)]
+            for key in keys:
+                txn.delete(key)
+        return len(keys) == SLICE
+
+    def ledger(self, app: App) -> Ledger:
+        """Add up an app's ledger as of now."""
+        numbers = {declared.name: number for number, declared in enumerate(app.graph.declarations)}
+        with self._store.read() as snapshot:
+            counts = [read_record(snapshot, app.id, numbers[name]).counts() for name in app.graph.sources]
+            return read_ledger(snapshot, app.id, app.graph, counts)
+
+
+def _refuse_other(flow: str, record: AppRecord, fingerprint: str, manifest: Manifest) -> None:
+    """Refuse a version that would find rows and state of another, and say in what they differ."""
+    if _is_of(record, fingerprint, manifest):
+        return
+    reasons = ["its structure is another"]
+    if record.manifest is not None:
+        try:
+            succession(flow, record.manifest, manifest)
+        except UpgradeRefused as refusal:
+            reasons = refusal.reasons
+    raise FlowError(
+        f"the store holds another version of flow {flow!r} ({'; '.join(reasons)}); go on where it stood with "
+        "--upgrade, give the flow another name, or use another --store"
+    )
+
+
+def _is_of(record: AppRecord, fingerprint: str, manifest: Manifest) -> bool:
+    return record.fingerprint == fingerprint and record.manifest in (None, manifest)
+
+
+def _put_code(txn: Transaction, app: AppId, packed: Mapping[int, bytes]) -> None:
+    for key in [key for key, _ in txn.scan(code_prefix(app))]:
+        txn.delete(key)
+    for number, code in packed.items():
+        txn.put(code_key(app, number), code)
+
+
+def _read(snapshot: Snapshot, name: str) -> AppRecord | None:
+    stored = snapshot.get(app_record_key(name))
+    try:
+        return None if stored is None else msgspec.msgpack.decode(stored, type=AppRecord)
+    except msgspec.MsgspecError as damage:
+        raise StoreError(f"the record of app {name!r} is damaged: {damage}") from damage
+
+
+def _write(txn: Transaction, name: str, record: AppRecord) -> None:
+    txn.put(app_record_key(name), msgspec.msgpack.encode(record))
+
+
+def _discard(txn: Transaction, name: str, number: int) -> None:
+    """Let the store know an app no more; what lies under its number is rubbish now."""
+    txn.delete(app_record_key(name))
+    txn.put(_rubbish_key(number), b"")
+
+
+def _rubbish_key(number: int) -> bytes:
+    return RUBBISH_PREFIX + number.to_bytes(4, "big")
+
+
+def _next_number(txn: Transaction) -> int:
+    number = int.from_bytes(txn.get(LAST_NUMBER) or b"", "big") + 1
+    txn.put(LAST_NUMBER, number.to_bytes(4, "big"))
+    return number

@@ -1,0 +1,162 @@
+"""What the node does to which an app was submitted: it answers for it, from the first word to the last.
+
+It is the root of the app's tree, and knows every node that has a part of the app, so it asks those, and only those, how
+the app is. What each tells is wanted part by part, so nothing could be summed up on the way along the tree; and a host
+need not be on it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headwater.engine.ledger import Ledger
+from headwater.model.errors import HeadwaterError
+from headwater.model.peers import NodeId, Peer
+from headwater.node.events import AppSubmitted
+from headwater.node.messages import AppSpec
+from headwater.node.specs import app_spec
+from headwater.runtime.links.requests import RequestRefused
+from headwater.runtime.links.speech import Refusal
+from headwater.runtime.service.asking import LOOK_S, Refused
+from headwater.runtime.service.flow_text import built, read_flow
+from headwater.runtime.service.keeping import Owned
+from headwater.runtime.service.looking import status_told
+from headwater.runtime.service.questions import (
+    Forget,
+    PartHere,
+    PartTold,
+    SubmitHere,
+    Whereabouts,
+)
+from headwater.runtime.service.requests import OwnedLine, PartLine, StatusTold, Submitted
+
+if TYPE_CHECKING:
+    from headwater.runtime.service.service import NodeService
+
+log = logging.getLogger(__name__)
+
+ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
+
+
+class Ownership:
+    """The apps that were submitted to one node."""
+
+    def __init__(self, node: "NodeService") -> None:
+        """Answer for those that the node keeps."""
+        self._node = node
+
+    def find(self, app: str) -> Owned:
+        """Return an app of ours by its name or id."""
+        owned = self._node.keeping.owned
+        found = owned.get(app) or next((one for one in owned.values() if one.name == app), None)
+        if found is None:
+            raise self.refused(f"there is no app {app!r} here", "`headwater apps` lists them")
+        return found
+
+    def refused(self, what: str, remedy: str) -> RequestRefused:
+        """Return a refusal of ours."""
+        return RequestRefused(Refusal(what, self._node.own.address, remedy))
+
+    # --- beginning and end --------------------------------------------------------------------------------------------
+
+    async def take(self, wanted: SubmitHere) -> Submitted:
+        """Answer for an app from now on: build it once to see that it can be, and have a steward found for it."""
+        node = self._node
+        if node.keeping.is_draining:
+            raise self.refused("this node is to leave for good", "submit to another")
+        name = read_flow(wanted.flow).app
+        if any(owned.name == name for owned in node.keeping.owned.values()):
+            raise self.refused(f"there is an app {name!r} already", "stop it first, or give this one another (--name)")
+        identity = node.new_id(name)
+        spec, names = await asyncio.to_thread(self._spec, wanted, identity)
+        owned = Owned(spec, name, wanted.submitter, names)
+        node.keeping.keep(owned)
+        node.handle(AppSubmitted(spec))
+        await node.directory.publish(self.whereabouts(owned))
+        return Submitted(name, identity, node.own.address)
+
+    def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
+        own = self._node.own
+        with built(wanted.flow, self._node.settings.flows) as graph:
+            self.refuse_unknown(wanted.at, graph.sources, graph.name)
+            self._node.engine.check_spark(graph)
+            sources = [wanted.at.get(name, own) for name in graph.sources]
+            spec = app_spec(graph, sources, wanted.flow, NodeId(own.id))
+            return msgspec.structs.replace(spec, name=identity), tuple(graph.sources)
+
+    def refuse_unknown(self, at: Iterable[str], sources: Iterable[str], flow: str) -> None:
+        """Refuse a place for a source that a flow does not have."""
+        unknown = sorted(set(at) - set(sources))
+        if unknown:
+            raise self.refused(f"flow {flow!r} has no source {unknown[0]!r}", f"it has: {', '.join(sources)}")
+
+    async def end(self, app: str) -> None:
+        """End an app, and have everybody delete what is left of it."""
+        owned = self.find(app)
+        if not self._node.upgrades.may_end(owned):
+            raise self.refused(f"{owned.name} is being replaced by another version", "stop it when that is done")
+        away = {peer for peer, told in (await self._ask_parts(owned)).items() if told is None}
+        await self._node.end(owned.id).wait()
+        await self.forgotten(owned, away)
+
+    async def forgotten(self, owned: Owned, away: Container[Peer]) -> None:
+        """Have all delete what they have of an app that has ended; those who are away do so when they are back."""
+        asked = [peer for peer in owned.nodes if peer not in away]
+        await asyncio.gather(*(self._node.asking.ask(peer, Forget(owned.id)) for peer in asked), return_exceptions=True)
+
+    def keep_account(self, app: str, store: str, ledger: Ledger) -> None:
+        """Keep what a node has done for an app that leaves for good."""
+        owned = self._node.keeping.owned.get(app)
+        if owned is not None and (store in owned.accounts or len(owned.accounts) < ACCOUNTS_MAX):
+            owned.accounts = {**owned.accounts, store: ledger}
+            self._node.keeping.keep(owned)
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def whereabouts(self, owned: Owned) -> Whereabouts:
+        """Return where an app of ours is."""
+        return Whereabouts(owned.name, owned.id, self._node.own, owned.submitter)
+
+    async def publish_all(self) -> None:
+        """Say of all apps of ours where they are."""
+        owned = list(self._node.keeping.owned.values())
+        await asyncio.gather(*(self._node.directory.publish(self.whereabouts(one)) for one in owned))
+
+    def line(self, owned: Owned) -> OwnedLine:
+        """Return what is told of an app in a list."""
+        upgrading = "" if owned.upgrading is None else str(owned.upgrading.phase)
+        own = self._node.own
+        return OwnedLine(
+            owned.name, owned.id, own, owned.submitter, owned.has_run, owned.version, upgrading, owned.placed
+        )
+
+    async def parts(self, owned: Owned) -> tuple[list[PartLine], list[str]]:
+        """Ask every node that may have something of an app; return what they have, and who of its hosts is silent."""
+        told = await self._ask_parts(owned)
+        parts = [one.part for one in told.values() if one is not None and one.part is not None]
+        silent = {peer.address for peer, one in told.items() if one is None}
+        needed = {peer.address for peer in (*owned.spec.sources, *(placed.host for placed in owned.placed))}
+        return parts, sorted(silent & needed)
+
+    async def _ask_parts(self, owned: Owned) -> dict[Peer, PartTold | None]:
+        nodes = owned.nodes  # it may be placed elsewhere while we wait
+        told = await asyncio.gather(*(self._part(owned.id, peer) for peer in nodes))
+        return dict(zip(nodes, told, strict=True))
+
+    async def _part(self, app: str, peer: Peer) -> PartTold | None:
+        try:
+            told: PartTold = await self._node.asking.ask(peer, PartHere(app), LOOK_S)
+            return told
+        except Refused:
+            raise
+        except HeadwaterError:
+            return None
+
+    async def status(self, app: str) -> StatusTold:
+        """Tell how an app is, over all its nodes."""
+        owned = self.find(app)
+        parts, silent = await self.parts(owned)
+        return status_told(owned, self._node.own.address, parts, silent)

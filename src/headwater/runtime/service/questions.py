@@ -1,0 +1,191 @@
+"""What nodes ask one another on behalf of users, and how they answer: typed, and limited."""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headwater.engine.ledger import Ledger
+from headwater.model.peers import NodeId, Peer
+from headwater.node.messages import FLOW_BYTES_MAX
+from headwater.runtime.service.requests import (
+    DrainTold,
+    LogsTold,
+    NodeLine,
+    OwnedLine,
+    PartLine,
+    StatusTold,
+    Submitted,
+    Text,
+    UpgradeTold,
+)
+
+HOPS_MAX: Final = 40  # of a question that goes along the ring; a ring of 128 bits needs 33
+
+Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+
+
+# --- who is there, and who has what -----------------------------------------------------------------------------------
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """What do you have, and whom do you know?"""
+
+
+class Looked(msgspec.Struct, frozen=True, tag="looked"):
+    """This."""
+
+    peer: Peer
+    leaves: tuple[Peer, ...]
+    node: NodeLine
+    owned: list[OwnedLine]
+    awaited: list[str]  # ids of apps that nobody runs and that are wanted nevertheless, as in an upgrade
+    parts: list[str]  # the ids of apps of which something is here
+    runs: list[str]  # and of which something runs here
+
+
+class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
+    """An app, and the node that answers for it."""
+
+    name: Text
+    id: Text
+    owner: Peer
+    submitter: Text
+
+
+class Publish(msgspec.Struct, frozen=True, tag="publish"):
+    """On its way along the ring to whoever keeps the names like this one: remember where this app is."""
+
+    app: Whereabouts
+    hops: int = 0
+
+
+class Find(msgspec.Struct, frozen=True, tag="find"):
+    """On its way along the ring to whoever keeps names like this one: where is this app?"""
+
+    name: Text
+    hops: int = 0
+
+
+class Found(msgspec.Struct, frozen=True, tag="found"):
+    """There; or nobody has said."""
+
+    app: Whereabouts | None
+
+
+# --- apps -------------------------------------------------------------------------------------------------------------
+
+
+class SubmitHere(msgspec.Struct, frozen=True, tag="submit-here"):
+    """Be the owner of this app."""
+
+    flow: Flow
+    submitter: Text
+    at: Annotated[dict[Text, Peer], Meta(max_length=1_000)]
+
+
+class StatusHere(msgspec.Struct, frozen=True, tag="status-here"):
+    """How is this app of yours?"""
+
+    app: Text
+
+
+class PartHere(msgspec.Struct, frozen=True, tag="part-here"):
+    """How is what you have of this app?"""
+
+    app: Text
+
+
+class PartTold(msgspec.Struct, frozen=True, tag="part-told"):
+    """Like this; or there is nothing of it here."""
+
+    part: PartLine | None
+
+
+class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
+    """End this app of yours, and have all nodes delete what they have of it."""
+
+    app: Text
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """This app has ended: delete what you have of it."""
+
+    app: Text
+
+
+class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
+    """What have you written to your log?"""
+
+    lines: int
+
+
+class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
+    """Leave for good."""
+
+
+class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
+    """I leave for good, and this is what I have done for your app."""
+
+    app: Text
+    store: Text
+    ledger: Ledger
+
+
+# --- upgrades ---------------------------------------------------------------------------------------------------------
+
+
+class UpgradeHere(msgspec.Struct, frozen=True, tag="upgrade-here"):
+    """Replace this app of yours by another version of its flow."""
+
+    app: Text
+    flow: Flow
+    given_up: tuple[Text, ...]
+    at: Annotated[dict[Text, Peer], Meta(max_length=1_000)]
+    patience_s: float
+    only_check: bool
+
+
+class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
+    """Let this app go on with what you have of another one, whose next version it is; or only say whether it could."""
+
+    app: Text
+    key: NodeId
+    flow: Flow
+    predecessor: Text
+    given_up: tuple[Text, ...]
+    takes_rows: bool
+    only_check: bool = False
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold"):
+    """Read no sources of this app, and let the clock begin nothing, until its upgrade is over; or again."""
+
+    app: Text
+    is_held: bool
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """So it is."""
+
+
+QuestionKind = (
+    Look
+    | Publish
+    | Find
+    | SubmitHere
+    | StatusHere
+    | PartHere
+    | EndHere
+    | Forget
+    | LogsHere
+    | UpgradeHere
+    | Adopt
+    | Hold
+    | DrainHere
+    | KeepAccount
+)
+AnswerKind = Looked | Found | Submitted | StatusTold | PartTold | UpgradeTold | Done | LogsTold | DrainTold
+question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
+answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
+encoder: Final = msgspec.msgpack.Encoder()

@@ -1,0 +1,71 @@
+"""What a node was to start and could not, because of the world around it: tried again, ever less often.
+
+A file may come to be there, a broker be reached, a package be installed. Rows wait meanwhile, and whoever asks how the
+app is hears what is lacking, and where.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from headwater.model.time import SECOND
+
+FIRST_US: Final = SECOND  # until the second try; twice as long after each further one
+LONGEST_US: Final = 60 * SECOND
+
+Wanted = TypeVar("Wanted")
+Place = tuple[str, int | None]  # an app's id, and an instance or (negative) a source; None: the app itself
+
+
+@dataclass(slots=True)
+class Trouble(Generic[Wanted]):
+    """Something that could not be started."""
+
+    wanted: Wanted
+    why: str
+    tries: int
+    again_us: int | None  # None: it is being tried
+
+
+class Troubles(Generic[Wanted]):
+    """All that could not be started on a node."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._troubles: dict[Place, Trouble[Wanted]] = {}
+
+    def failed(self, place: Place, wanted: Wanted, why: str, now_us: int) -> bool:
+        """Take note that something could not be started; return whether that is news."""
+        known = self._troubles.get(place)
+        tries = 1 if known is None else known.tries + 1
+        pause_us = min(LONGEST_US, FIRST_US << min(tries - 1, 16))
+        self._troubles[place] = Trouble(wanted, why, tries, now_us + pause_us)
+        return known is None or known.why != why
+
+    def mended(self, place: Place) -> bool:
+        """Take note that something has started, or is not wanted any more; return whether there was trouble."""
+        return self._troubles.pop(place, None) is not None
+
+    def forget(self, app: str) -> None:
+        """Try nothing of an app any more."""
+        self._troubles = {place: one for place, one in self._troubles.items() if place[0] != app}
+
+    def due(self, now_us: int) -> list[Wanted]:
+        """Return what is to be tried now; each must succeed or fail before it is due again."""
+        found = [one for one in self._troubles.values() if one.again_us is not None and one.again_us <= now_us]
+        for one in found:
+            one.again_us = None
+        return [one.wanted for one in found]
+
+    def of(self, app: str, now_us: int) -> list[str]:
+        """Tell what of an app could not be started, in words."""
+        return [_told(one, now_us) for (name, _), one in self._troubles.items() if name == app]
+
+    def apps(self) -> set[str]:
+        """Return the apps of which something could not be started."""
+        return {app for app, _ in self._troubles}
+
+
+def _told(trouble: Trouble[Wanted], now_us: int) -> str:
+    times = "once" if trouble.tries == 1 else f"{trouble.tries} times"
+    wait = "now" if trouble.again_us is None else f"in {max(0, trouble.again_us - now_us) / SECOND:.0f} s"
+    return f"{trouble.why} (tried {times}, again {wait})"

@@ -1,0 +1,329 @@
+"""Replacing a running app by another version of its flow, led by the node that answers for the app.
+
+    draining ──nothing waits anywhere──► ending ──all stopped──► adopting ──all nodes have it──► the next version begins
+        └── given up: rows did not run out, or it failed ──► the version before goes on
+
+While it is **drained**, its sources are held and its rows run out, through the version that they came for; so far all
+can be taken back. Once nothing waits on any node and nothing can come, the version before is **ended**, and every node
+lets the next one **adopt** what it has of it. Each step is kept on the disk before it is taken, and asked for until it
+is answered, so any node, and this one too, may be killed at any moment.
+
+An app that has failed cannot let its rows through. Its next version takes them over as they lie, if its structure is
+the same: that is how a function is mended.
+"""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headwater.dataflow.graph import Graph
+from headwater.dataflow.manifest import manifest_of
+from headwater.dataflow.succession import Succession, succession
+from headwater.model.errors import HeadwaterError
+from headwater.model.peers import Peer
+from headwater.node.events import AppSubmitted
+from headwater.node.messages import AppSpec, Placed
+from headwater.node.specs import app_spec
+from headwater.runtime.service.asking import LOOK_S, Refused
+from headwater.runtime.service.flow_text import built, read_flow
+from headwater.runtime.service.homes import carried_homes
+from headwater.runtime.service.keeping import Owned, Phase, Upgrading
+from headwater.runtime.service.questions import Adopt, Hold, QuestionKind, UpgradeHere
+from headwater.runtime.service.requests import StatusTold, UpgradeTold
+from headwater.runtime.status import AppState
+
+if TYPE_CHECKING:
+    from headwater.runtime.service.service import NodeService
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 0.25
+ADOPTED_WITHIN_S: Final = 600.0  # as long as instances wait for a host that is away (`keeper_silence_max`)
+
+
+class Upgrades:
+    """The upgrades of the apps that one node answers for."""
+
+    def __init__(self, node: "NodeService") -> None:
+        """Lead none yet."""
+        self._node = node
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def go_on(self) -> None:
+        """Go on with what was under way when this node was stopped."""
+        for owned in self._node.keeping.owned.values():
+            if owned.upgrading is not None:
+                self._lead(owned)
+
+    def _lead(self, owned: Owned) -> None:
+        task = asyncio.get_running_loop().create_task(self._replace(owned))
+        self._tasks[owned.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(owned.id, None))
+
+    async def stop(self) -> None:
+        """Leave everything as it is, to be gone on with."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def may_end(self, owned: Owned) -> bool:
+        """Whether an app can be ended now; an upgrade that can be taken back is."""
+        if owned.upgrading is None:
+            return True
+        if owned.upgrading.phase is not Phase.DRAINING:
+            return False
+        task = self._tasks.get(owned.id)
+        if task is not None:
+            task.cancel()
+        owned.upgrading = None
+        return True
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    async def begin(self, wanted: UpgradeHere) -> UpgradeTold:
+        """See whether a version can take the place of an app; then have it do so, unless that was all."""
+        ownership = self._node.ownership
+        owned = ownership.find(wanted.app)
+        self._refuse_busy(owned)
+        name, flow = read_flow(wanted.flow).name, read_flow(owned.spec.flow).name
+        if name != flow:
+            raise ownership.refused(f"the new version is of flow {name!r}, not of {flow!r}", "keep the name")
+        parts, silent = await ownership.parts(owned)
+        if silent:
+            raise ownership.refused(
+                f"rows and state of {owned.name} are also on {', '.join(silent)}, which is silent", "start it first"
+            )
+        has_failed = any(part.state == AppState.FAILED for part in parts)
+        plan, kept = await asyncio.to_thread(self._plan, owned, wanted, has_failed)
+        nodes = {part.node for part in parts}
+        await asyncio.gather(
+            *(self._ask(peer, _adopt(owned, plan, only_check=True)) for peer in owned.nodes if peer.address in nodes)
+        )
+        self._refuse_busy(owned)  # others may have been quicker meanwhile
+        if not wanted.only_check:
+            owned.upgrading, owned.note = plan, ""
+            self._node.keeping.keep(owned)
+            log.info("%s is being replaced by version %d", owned.id, owned.version + 1)
+            self._lead(owned)
+        return UpgradeTold(
+            owned.name,
+            owned.id,
+            "" if wanted.only_check else plan.spec.name,
+            owned.version + 1,
+            kept.kept,
+            kept.begun,
+            kept.given_up,
+            plan.takes_rows,
+        )
+
+    def _refuse_busy(self, owned: Owned) -> None:
+        if owned.is_ending or owned.upgrading is not None:
+            what = f"{owned.name} is being ended or upgraded already"
+            raise self._node.ownership.refused(what, "wait until that is done")
+
+    async def _ask(self, peer: Peer, question: QuestionKind) -> None:
+        await self._node.asking.ask(peer, question)
+
+    def _plan(self, owned: Owned, wanted: UpgradeHere, has_failed: bool) -> tuple[Upgrading, Succession]:
+        flows = self._node.settings.flows
+        with built(owned.spec.flow, flows) as before:
+            pass
+        with built(wanted.flow, flows) as after:
+            self._node.engine.check_spark(after)
+        kept = succession(owned.name, manifest_of(before), manifest_of(after), wanted.given_up)
+        if has_failed and (before.fingerprint != after.fingerprint or kept.before != kept.after or kept.given_up):
+            raise self._node.ownership.refused(
+                f"{owned.name} has failed, so the rows that wait for it cannot be let through, and only a version of "
+                "the same structure can take them",
+                "mend what failed and change nothing else, then upgrade it again",
+            )
+        homes = _homes(owned, before, after, kept, takes_rows=has_failed)
+        spec = self._spec(owned, wanted, after, kept)
+        names = tuple(after.sources)
+        return Upgrading(spec, names, homes, kept.given_up, has_failed, wanted.patience_s), kept
+
+    def _homes_now(self, owned: Owned, plan: Upgrading) -> tuple[Placed, ...]:
+        """Return where the instances of the next version go on, as those of this one are placed now."""
+        flows = self._node.settings.flows
+        with built(owned.spec.flow, flows) as before:
+            pass
+        with built(plan.spec.flow, flows) as after:
+            pass
+        kept = succession(owned.name, manifest_of(before), manifest_of(after), plan.given_up)
+        return _homes(owned, before, after, kept, takes_rows=plan.takes_rows)
+
+    def _spec(self, owned: Owned, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
+        """Return the spec of the next version: a source that goes on stays where its position is."""
+        ownership = self._node.ownership
+        ownership.refuse_unknown(wanted.at, after.sources, after.name)
+        before = dict(zip(owned.source_names, owned.spec.sources, strict=True))
+        places = []
+        for name in after.sources:
+            at = wanted.at.get(name)
+            if name in kept.kept and at is not None and at.id != before[name].id:
+                raise ownership.refused(
+                    f"source {name!r} goes on where it stands, on {before[name].address}",
+                    f"leave out --at {name}=..., or give up its position with --discard {name}",
+                )
+            places.append(before[name] if name in kept.kept else at or self._node.own)
+        spec = app_spec(after, places, wanted.flow, owned.spec.key)
+        return msgspec.structs.replace(spec, name=self._node.new_id(owned.name))
+
+    # --- step by step -------------------------------------------------------------------------------------------------
+
+    async def _replace(self, owned: Owned) -> None:
+        plan = owned.upgrading
+        assert plan is not None
+        if plan.phase is Phase.DRAINING:
+            try:
+                why = await self._drained(owned, plan)
+                plan.homes = await asyncio.to_thread(self._homes_now, owned, plan)
+            except HeadwaterError as failure:
+                why = str(failure)
+            if why:
+                await self._give_up(owned, why)
+                return
+            self._reach(owned, Phase.ENDING)
+        if plan.phase is Phase.ENDING:
+            await self._node.end(owned.id).wait()
+            self._reach(owned, Phase.ADOPTING)
+        away = await self._adopted(owned, plan)
+        await self._succeed(owned, plan, away)
+
+    def _reach(self, owned: Owned, phase: Phase) -> None:
+        assert owned.upgrading is not None
+        owned.upgrading.phase = phase
+        self._node.keeping.keep(owned)
+        log.info("%s: the upgrade is %s", owned.id, phase)
+
+    async def _drained(self, owned: Owned, plan: Upgrading) -> str:
+        """Hold all sources, and wait until nothing waits anywhere; return why that cannot be, if it cannot.
+
+        Nodes are not looked at in the same moment. But while nothing can come from outside, and nothing has happened
+        anywhere between two looks, there was nothing on its way either.
+        """
+        gives_up = time.monotonic() + plan.patience_s
+        before: int | None = None
+        while True:
+            are_held = await self._hold_all(owned, is_held=True)
+            status = await self._node.ownership.status(owned.id)
+            if plan.takes_rows and are_held and not status.silent:
+                return ""
+            if not plan.takes_rows and any(part.state == AppState.FAILED for part in status.parts):
+                return f"it failed before all rows were through ({'; '.join(status.errors)})"
+            is_quiet = are_held and _is_quiet(status) and _has_arrived(owned, status)
+            if is_quiet and status.activity == before and not plan.takes_rows:
+                return ""
+            if time.monotonic() > gives_up:
+                return _hindrance(status, plan.patience_s)
+            before = status.activity if is_quiet else None
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _hold_all(self, owned: Owned, *, is_held: bool) -> bool:
+        """Have all nodes hold an app, or let it go; return whether those that have a part of it have done so."""
+        nodes, wanted = owned.nodes, Hold(owned.id, is_held)
+        told = await asyncio.gather(
+            *(self._node.asking.ask(peer, wanted, LOOK_S) for peer in nodes), return_exceptions=True
+        )
+        failed = {peer.id for peer, one in zip(nodes, told, strict=True) if isinstance(one, BaseException)}
+        return failed.isdisjoint(peer.id for peer in _needed(owned))
+
+    async def _give_up(self, owned: Owned, why: str) -> None:
+        """Let the version before go on; a node that does not hear so now finds out by itself."""
+        owned.upgrading = None
+        owned.note = f"the upgrade was given up: {why}; version {owned.version} goes on"
+        self._node.keeping.keep(owned)
+        log.warning("%s: %s", owned.id, owned.note)
+        await self._hold_all(owned, is_held=False)
+
+    async def _adopted(self, owned: Owned, plan: Upgrading) -> set[Peer]:
+        """Have every node let the next version go on with what it has; return those that have not answered.
+
+        One on which something is that is needed is waited for, but not for ever.
+        """
+        gives_up = time.monotonic() + ADOPTED_WITHIN_S
+        needed, waited = {peer.id for peer in _needed(owned)}, list(owned.nodes)
+        away: set[Peer] = set()
+        while waited:
+            told = await asyncio.gather(*(self._adopts(peer, owned, plan) for peer in waited))
+            lacking = {peer: why for peer, why in zip(waited, told, strict=True) if why}
+            away = (away - set(waited)) | set(lacking)
+            waited = [peer for peer in lacking if peer.id in needed]
+            owned.note = "; ".join(f"{peer.address}: {lacking[peer]}" for peer in waited)
+            if waited and time.monotonic() > gives_up:
+                log.error("%s goes on without what is on: %s", owned.id, owned.note)
+                break
+            await asyncio.sleep(LOOK_AGAIN_S if waited else 0)
+        return away
+
+    async def _adopts(self, peer: Peer, owned: Owned, plan: Upgrading) -> str:
+        """Return why a node has not done so yet; empty: it has."""
+        try:
+            await self._node.asking.ask(peer, _adopt(owned, plan))
+        except Refused as refusal:
+            return str(refusal)
+        except HeadwaterError:
+            return "is silent"
+        return ""
+
+    async def _succeed(self, owned: Owned, plan: Upgrading, away: set[Peer]) -> None:
+        node = self._node
+        successor = Owned(
+            plan.spec,
+            owned.name,
+            owned.submitter,
+            plan.source_names,
+            plan.homes,
+            has_run=bool(plan.homes),
+            accounts=owned.accounts if plan.takes_rows else {},
+            version=owned.version + 1,
+            nodes=owned.nodes,
+            note=f"took the place of version {owned.version}",
+        )
+        successor.note_nodes()
+        node.keeping.succeed(owned.id, successor)
+        log.info("%s %s", successor.id, successor.note)
+        node.handle(AppSubmitted(successor.spec, successor.placed, successor.has_run))
+        await node.directory.publish(node.ownership.whereabouts(successor))
+        await node.ownership.forgotten(owned, away)
+
+
+def _needed(owned: Owned) -> tuple[Peer, ...]:
+    """Return the nodes without which nothing can be told of an app."""
+    return (*owned.spec.sources, *(placed.host for placed in owned.placed))
+
+
+def _adopt(owned: Owned, plan: Upgrading, *, only_check: bool = False) -> Adopt:
+    spec = plan.spec
+    return Adopt(spec.name, spec.key, spec.flow, owned.id, plan.given_up, plan.takes_rows, only_check)
+
+
+def _homes(owned: Owned, before: Graph, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
+    if takes_rows:
+        return owned.placed
+    return carried_homes(before, after, kept, {one.instance: one for one in owned.placed})
+
+
+def _has_arrived(owned: Owned, status: StatusTold) -> bool:
+    """Whether every instance that moves is where it is going, with what it had."""
+    moved = [one for one in owned.placed if one.whence is not None]
+    return all(status.homes.get(str(one.instance)) == one.host.address for one in moved)
+
+
+def _is_quiet(status: StatusTold) -> bool:
+    """Whether nothing waits anywhere, as far as this look goes."""
+    idle = all(part.is_idle and part.is_held for part in status.parts)
+    return idle and not status.silent and status.waiting == 0 and status.is_balanced
+
+
+def _hindrance(status: StatusTold, patience_s: float) -> str:
+    """Return what was in the way when the time was up."""
+    if status.silent:
+        return f"{', '.join(status.silent)} was silent for {patience_s:g} s"
+    if status.waiting or status.is_balanced:
+        return f"{status.waiting:,} rows still waited after {patience_s:g} s"
+    return f"after {patience_s:g} s the ledger did not balance, so rows are on a node that is away, or lost"
