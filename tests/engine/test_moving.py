@@ -79,7 +79,7 @@ def move(here: SmallNode, there: SmallNode, instance: InstanceId, bytes_max: int
 def run_dry(node: SmallNode) -> None:
     """Let all that waits be taken."""
     while ready := [one for one in node.instances if node.has_work(one)]:
-        assert node.turn(ready[0], 1).trouble is None  # when a deduplication forgets depends on where turns end
+        assert node.turn(ready[0]).trouble is None
 
 
 @pytest.mark.parametrize("shape", ["counts", "sessions", "dedup"])
@@ -98,16 +98,15 @@ def test_an_instance_that_moves_goes_on_as_if_it_had_stayed(
         now += step
         times.append((key, now))
     stayed, here, there = (SmallNode(shaped(shape, 2)) for _ in range(3))
-    for key, second in times:
-        stayed.feed(batch(second, key=key))
-    for key, second in times[:cut]:
-        here.feed(batch(second, key=key))
-    run_dry(here)
+    for node in (stayed, here):
+        for key, second in times[:cut]:
+            node.feed(batch(second, key=key))
+        run_dry(node)  # both: when a deduplication forgets depends on where its turns end
     for instance in here.instances:
         move(here, there, instance, bytes_max)
-    for key, second in times[cut:]:
-        there.feed(batch(second, key=key))
     for node in (stayed, there):
+        for key, second in times[cut:]:
+            node.feed(batch(second, key=key))
         node.end()
         run_dry(node)
     moved = [*here.write_out("out"), *there.write_out("out")]

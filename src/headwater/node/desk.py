@@ -181,7 +181,7 @@ class Desk:
         app = entry.spec.name
         changed = m.StewardChanged(self._ground.own, app, entry.term)
         hosts = {placed.host.id: placed.host for placed in entry.placed}
-        hosts |= {one.whence.host.id: one.whence.host for one in entry.placed if one.whence is not None}
+        hosts |= {whence.host.id: whence.host for placed in entry.placed for whence in placed.whences()}
         hosts |= {peer.id: peer for peer in (*entry.spec.sources, entry.owner)}
         for peer in hosts.values():
             self._ground.send(peer, changed)
@@ -300,8 +300,8 @@ class Desk:
     def _is_fetched_from(self, entry: m.Entry, instance: int, host: Peer) -> bool:
         """Whether an instance is on its way from a host, where it has to stay until it has arrived."""
         started = self.steps.deployments[entry.spec.name].started
-        whences = (placed.whence for placed in entry.placed if placed.instance == instance)
-        return instance not in started and any(one is not None and one.host.id == host.id for one in whences)
+        whences = (whence for placed in entry.placed if placed.instance == instance for whence in placed.whences())
+        return instance not in started and any(whence.host.id == host.id for whence in whences)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 

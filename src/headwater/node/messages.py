@@ -47,6 +47,12 @@ class Whence(msgspec.Struct, frozen=True, array_like=True):
     is_lost: bool = False  # it has been silent for long: if nobody else has it, do not wait for it much longer
     before: "Whence | None" = None  # where it was to fetch it from, and may not have done so
 
+    def all(self) -> "Iterator[Whence]":
+        """Go through all places where the state may lie, the likeliest first."""
+        yield self
+        if self.before is not None:
+            yield from self.before.all()
+
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
     """Where an instance of an app runs, and the node on the way at which its rows turn off."""
@@ -57,13 +63,15 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
     lot: tuple[int, int] = (0, 0)  # of this placement; no other has the same
     whence: Whence | None = None
 
+    def whences(self) -> "tuple[Whence, ...]":
+        """Return where the instance may have to be fetched from."""
+        return () if self.whence is None else tuple(self.whence.all())
+
     def lots(self) -> Iterator[tuple[int, int]]:
         """Go through the lots under which something of the instance may be needed."""
         yield self.lot
-        whence = self.whence
-        while whence is not None:
+        for whence in self.whences():
             yield whence.lot
-            whence = whence.before
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -144,9 +144,10 @@ class Moving:
         """Begin to fetch what the host has been asked to run, and give up what it is no longer asked for."""
         wanted, self._hosting.fetches_wanted = self._hosting.fetches_wanted, []
         for asked in wanted:
+            assert asked.whence is not None
             spot = (asked.app, asked.instance)
             self.giving.pop(spot, None)
-            self.fetching[spot] = Fetching(asked, _whences(asked.whence), self._ground.now)
+            self.fetching[spot] = Fetching(asked, list(asked.whence.all()), self._ground.now)
             self._ask(spot)
         for spot in [spot for spot, fetching in self.fetching.items() if not self._is_awaited(spot, fetching)]:
             self._forget(spot)
@@ -432,11 +433,6 @@ class Moving:
         spot = (message.app, message.instance)
         if spot in self._given and self._given[spot][0].lot == message.lot:
             del self._given[spot]
-
-
-def _whences(whence: m.Whence | None) -> list[m.Whence]:
-    """Return all places where an instance may be, the likeliest first."""
-    return [] if whence is None else [whence, *_whences(whence.before)]
 
 
 def _targets(plan: ChainPlan) -> Iterator[int]:

@@ -138,9 +138,8 @@ class Steps:
         for placed in waiting:
             load = deployment.load_told(placed.host) if deployment.tries <= 1 else None
             self._ask_to_start(entry, placed, spec.chains[placed.instance], load)
-            if placed.whence is not None and self._has_been_silent(deployment, placed.host):
-                sought = StateSought(ground.own, spec.name, placed.instance, placed.whence.lot)
-                ground.send(placed.whence.host, sought)
+            for whence in placed.whences() if self._has_been_silent(deployment, placed.host) else ():
+                ground.send(whence.host, StateSought(ground.own, spec.name, placed.instance, whence.lot))
 
     def state_here(self, message: StateHere) -> None:
         """Have an instance fetched by another, whose new host is gone and has not taken it."""
@@ -148,9 +147,13 @@ class Steps:
         if entry is None or deployment is None or entry.phase != AppPhase.STARTING:
             return
         for placed in deployment.to_start(entry):
-            is_meant = placed.whence is not None and placed.whence.lot == message.lot
-            if is_meant and placed.instance == message.instance and self._has_been_silent(deployment, placed.host):
-                self._place_anew(entry, deployment, [placed], are_lost=True)
+            found = next((whence for whence in placed.whences() if whence.lot == message.lot), None)
+            is_meant = found is not None and placed.instance == message.instance
+            if is_meant and self._has_been_silent(deployment, placed.host):
+                whence = m.Whence(message.sender, message.lot)  # those after it have fetched nothing
+                known = msgspec.structs.replace(placed, whence=whence)
+                entry = self.change(entry, placed=tuple(known if one is placed else one for one in entry.placed))
+                self._place_anew(entry, deployment, [known], are_lost=True, has_run=False)
                 return
 
     def state_lost(self, message: StateLost) -> None:
@@ -373,5 +376,5 @@ class Steps:
 def _places(entry: m.Entry) -> list[tuple[Peer, int]]:
     """Return all that is somewhere of an app: instances, also where they have yet to be fetched from, and sources."""
     places = [(placed.host, placed.instance) for placed in entry.placed]
-    places += [(placed.whence.host, placed.instance) for placed in entry.placed if placed.whence is not None]
+    places += [(whence.host, placed.instance) for placed in entry.placed for whence in placed.whences()]
     return [*places, *((peer, -1 - number) for number, peer in enumerate(entry.spec.sources))]
