@@ -87,7 +87,7 @@ class PlainDemo:
 
     def happened(self, at_s: float, message: str) -> None:
         """Print what has happened."""
-        self._print(f"{wording.duration(at_s):>5}  {message}")
+        self._print(f"{_clock(at_s)}  {message}")
 
     def show(self, picture: Picture) -> None:
         """Print a line for every app, but not too often."""
@@ -95,7 +95,7 @@ class PlainDemo:
             return
         self._next_line = time.monotonic() + PLAIN_LINE_S
         for app in picture.apps:
-            self._print(f"{wording.duration(picture.elapsed_s):>5}  {_plain_line(app)}")
+            self._print(f"{_clock(picture.elapsed_s)}  {_plain_line(app)}")
             tree = " | ".join(str(line).rstrip() for line in tree_lines(app, picture.names))
             if tree and tree != self._trees.get(app.name):
                 self._trees[app.name] = tree
@@ -130,7 +130,7 @@ class LiveDemo:
 
     def happened(self, at_s: float, message: str) -> None:
         """Show it below the picture."""
-        event = Text.assemble((f"{wording.duration(at_s):>5}  ", "dim"), message, no_wrap=True, overflow="ellipsis")
+        event = Text.assemble((f"{_clock(at_s)}  ", "dim"), message, no_wrap=True, overflow="ellipsis")
         self._events.append(event)
 
     def show(self, picture: Picture) -> None:
@@ -141,6 +141,11 @@ class LiveDemo:
 def demo_view_on(console: Console, *, plain: bool = False) -> DemoView:
     """Return the view that suits the console."""
     return PlainDemo(console) if plain or not console.is_terminal else LiveDemo(console)
+
+
+def _clock(at_s: float) -> str:
+    """Return a time since the peers are in the ring."""
+    return f"{at_s:5.1f} s"
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -155,7 +160,8 @@ def drawn(picture: Picture, events: Sequence[Text]) -> RenderableType:
         (f"   {wording.duration(picture.elapsed_s)} of {wording.duration(picture.limit_s)}", "dim"),
     )
     trees = [_tree(app, picture.names) for app in picture.apps]
-    return Group(head, Text(), app_table(picture.apps), Text(), Columns(trees, width=TREE_WIDTH), Text(), *events)
+    legend = Text("trees: ▸ readings come in, ◂ results go out", "dim")
+    return Group(head, Text(), app_table(picture.apps), Text(), legend, Columns(trees, width=TREE_WIDTH), *events)
 
 
 def app_table(apps: Sequence[StatusTold]) -> Table:
@@ -198,7 +204,7 @@ def _plain_line(app: StatusTold) -> str:
 
 def _tree(app: StatusTold, names: Mapping[str, str]) -> RenderableType:
     lines = tree_lines(app, names)
-    return Group(Text(f"{app.name}'s tree", "dim"), *(lines or [Text("not placed yet", "yellow")]))
+    return Group(Text(app.name, "bold"), *(lines or [Text("not placed yet", "yellow")]))
 
 
 def tree_lines(app: StatusTold, names: Mapping[str, str]) -> list[Text]:
@@ -220,6 +226,5 @@ def _add(lines: list[Text], branch: Branch, names: Mapping[str, str], elbow: str
 
 def _runs(part: PartLine) -> str:
     """Tell in a few words what a node has of an app."""
-    sources = [f"▸{source.name}" for source in part.sources]
     chains = [instance.name.rpartition(" → ")[2] for instance in part.instances]
-    return " ".join([*sources, *chains, *(f"◂{sink.name}" for sink in part.sinks)])
+    return " ".join(["▸" for _ in part.sources] + chains + ["◂" for _ in part.sinks])
