@@ -20,7 +20,7 @@ from rich.text import Text
 
 from headwater.console import demo_flow, wording
 from headwater.console.demo_check import CHECKS, made, written
-from headwater.console.demo_view import DemoView, Picture, app_table, demo_view_on
+from headwater.console.demo_view import DemoView, Picture, demo_view_on, latency_at_sink, story_table
 from headwater.console.run import JsonOption, SparkOption, parse_limit
 from headwater.console.screen import fail, screen
 from headwater.model.errors import ConfigError, EngineError
@@ -29,6 +29,7 @@ from headwater.runtime.service.client import Cluster, is_at_rest
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.requests import StatusTold
 from headwater.runtime.service.service import NodeService
+from headwater.runtime.status import Latency
 
 ZONES: Final = ("north", "north", "north", "centre", "centre", "centre", "south", "south")
 SENSORS: Final = 200
@@ -132,6 +133,7 @@ class Show:
     _owners: dict[str, NodeService] = field(default_factory=dict)  # by app
     _began: float = 0.0
     _facts: dict[str, Any] = field(default_factory=dict)
+    _latencies: dict[str, list[Latency]] = field(default_factory=dict)  # by app, as they were seen
 
     async def run(self) -> "Story":
         """Run everything, and return how it went."""
@@ -150,7 +152,7 @@ class Show:
             finally:
                 self.view.working("stopping")
                 await self._nodes.stop()
-        return Story(self.plan, apps, self._facts, [*_wrong(self.plan, apps)])
+        return Story(self.plan, apps, self._latencies, self._facts, _wrong(self.plan, apps))
 
     async def _start(self) -> None:
         self.view.working("starting one Spark for all peers" if self.spark else "starting peers on worker threads")
@@ -192,7 +194,7 @@ class Show:
             while True:
                 owners = dict(self._owners)
                 apps = list(await asyncio.gather(*(owners[app].ownership.status(app) for app in sorted(owners))))
-                self.view.show(Picture(time.monotonic() - self._began, self.plan.limit_s, apps, dict(self._names)))
+                self._show(apps)
                 _raise_failed(apps)
                 if acting.done():
                     acting.result()
@@ -202,6 +204,12 @@ class Show:
                 await asyncio.sleep(LOOK_S)
         finally:
             acting.cancel()
+
+    def _show(self, apps: list[StatusTold]) -> None:
+        for app in apps:
+            if latency := latency_at_sink(app):
+                self._latencies.setdefault(app.name, []).append(latency)
+        self.view.show(Picture(time.monotonic() - self._began, self.plan.limit_s, apps, dict(self._names)))
 
     async def _until(self, share: float) -> None:
         await asyncio.sleep(max(0.0, self._began + share * self.plan.limit_s - time.monotonic()))
@@ -280,6 +288,7 @@ class Story:
 
     plan: Plan
     apps: list[StatusTold]
+    latencies: dict[str, list[Latency]]
     facts: dict[str, Any]
     wrong: list[str]
 
@@ -300,7 +309,8 @@ class Story:
 
     def print(self, console: Console) -> None:
         """Tell it."""
-        console.print(app_table(self.apps))
+        console.print()
+        console.print(story_table(self.apps, self.latencies))
         console.print()
         if self.wrong:
             console.print(Text("Rows are missing, or too many. This is a bug in Headwater.", "bold red"))
