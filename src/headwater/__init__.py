@@ -22,6 +22,7 @@ from headwater.operators.functions import Row
 from headwater.operators.state import KeyedState
 
 if TYPE_CHECKING:
+    from headwater.runtime.service.client import Cluster
     from headwater.runtime.status import AppStatus
 
 col = _compute.field
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "CityRows",
+    "Cluster",
     "ConfigError",
     "ConnectorError",
     "Flow",
@@ -68,3 +70,11 @@ def run(flow: Flow, **settings: Any) -> "AppStatus":
     from headwater.runtime.embedded import run_to_end  # Spark is not needed to write a flow
 
     return run_to_end(flow, settings)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Cluster":
+        from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes
+
+        return Cluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,15 +20,16 @@ from rich.text import Text
 
 from headwater.console import demo_flow, wording
 from headwater.console.demo_check import CHECKS, made, written
-from headwater.console.demo_view import DemoView, Picture, app_table, demo_view_on
+from headwater.console.demo_view import DemoView, Picture, demo_view_on, latency_at_sink, story_table
 from headwater.console.run import JsonOption, SparkOption, parse_limit
 from headwater.console.screen import fail, screen
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to
-from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.client import Cluster, is_at_rest
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.requests import StatusTold
 from headwater.runtime.service.service import NodeService
+from headwater.runtime.status import Latency
 
 ZONES: Final = ("north", "north", "north", "centre", "centre", "centre", "south", "south")
 SENSORS: Final = 200
@@ -114,8 +115,8 @@ def _made(directory: Path | None) -> Path:
 
 def _introduction(plan: Plan) -> str:
     return (
-        f"{len(ZONES)} peers in three zones form a ring on this machine. Four apps over {SENSORS} sensors in seven cities "
-        f"run on it,\n{plan.rate:,} readings a second each for {wording.duration(plan.limit_s)}. "
+        f"Eight peers in three zones form a ring on this machine. Four apps over {SENSORS}\n"
+        f"sensors in seven cities run on it, each with {plan.rate:,} readings a second.\n"
         f"The apps and what they write are in {plan.directory}\n"
     )
 
@@ -132,6 +133,7 @@ class Show:
     _owners: dict[str, NodeService] = field(default_factory=dict)  # by app
     _began: float = 0.0
     _facts: dict[str, Any] = field(default_factory=dict)
+    _latencies: dict[str, list[Latency]] = field(default_factory=dict)  # by app, as they were seen
 
     async def run(self) -> "Story":
         """Run everything, and return how it went."""
@@ -140,16 +142,17 @@ class Show:
             self._nodes = LocalNodes(Path(data), spark=self.spark)
             try:
                 await self._start()
-                await self._submit("air", self._nodes.nodes[0], self._nodes.nodes[3])
-                await self._submit("heat", self._nodes.nodes[4], self._nodes.nodes[6])
-                await self._submit("cities", self._nodes.nodes[7], self._nodes.nodes[1])
-                acting = asyncio.ensure_future(self._act())
-                apps = await self._watch(acting)
-                await acting
+                north, centre, south = (self._nodes.nodes[ZONES.index(zone)] for zone in ("north", "centre", "south"))
+                await asyncio.gather(
+                    self._submit("air", to=north, at=centre),
+                    self._submit("heat", to=centre, at=south),
+                    self._submit("cities", to=south, at=north),
+                )
+                apps = await self._watch()
             finally:
                 self.view.working("stopping")
                 await self._nodes.stop()
-        return Story(self.plan, apps, self._facts, [*_wrong(self.plan, apps)])
+        return Story(self.plan, apps, self._latencies, self._facts, _wrong(self.plan, apps))
 
     async def _start(self) -> None:
         self.view.working("starting one Spark for all peers" if self.spark else "starting peers on worker threads")
@@ -170,7 +173,7 @@ class Show:
     def _say(self, what: str) -> None:
         self.view.happened(time.monotonic() - self._began, what)
 
-    async def _submit(self, app: str, to: NodeService, at: NodeService) -> None:
+    async def _submit(self, app: str, *, to: NodeService, at: NodeService) -> None:
         """Submit an app to one peer, as a user does, with its sensors at another."""
 
         def submit() -> None:
@@ -179,24 +182,34 @@ class Show:
 
         await asyncio.to_thread(submit)
         self._owners[app] = to
-        self._say(
-            f"{app} is submitted to {self._names[to.own.address]}, its sensors are at {self._names[at.own.address]}"
-        )
+        reached, sensors = self._names[to.own.address], self._names[at.own.address]
+        self._say(f"{app} is submitted to {reached}, its sensors are at {sensors}")
 
-    async def _watch(self, acting: "asyncio.Future[None]") -> list[StatusTold]:
-        """Show how the apps are until all have finished; return how they are then."""
+    async def _watch(self) -> list[StatusTold]:
+        """Show how the apps are until all have finished, while things happen; return how they are then."""
+        acting = asyncio.ensure_future(self._act())
         gives_up = self._began + self.plan.limit_s + SETTLE_S
-        while True:
-            apps = [await owner.ownership.status(app) for app, owner in self._owners.items()]
-            self.view.show(Picture(time.monotonic() - self._began, self.plan.limit_s, apps, dict(self._names)))
-            failed = [error for app in apps if app.state == "failed" for error in app.errors]
-            if failed:
-                raise EngineError("; ".join(failed))
-            if acting.done() and all(_is_done(app) for app in apps):
-                return apps
-            if time.monotonic() > gives_up:
-                return apps
-            await asyncio.sleep(LOOK_S)
+        before: list[StatusTold] = []
+        try:
+            while True:
+                owners = dict(self._owners)
+                apps = list(await asyncio.gather(*(owners[app].ownership.status(app) for app in sorted(owners))))
+                self._show(apps)
+                _raise_failed(apps)
+                if acting.done():
+                    acting.result()
+                    if _are_at_rest(before, apps) or time.monotonic() > gives_up:
+                        return apps
+                before = apps
+                await asyncio.sleep(LOOK_S)
+        finally:
+            acting.cancel()
+
+    def _show(self, apps: list[StatusTold]) -> None:
+        for app in apps:
+            if latency := latency_at_sink(app):
+                self._latencies.setdefault(app.name, []).append(latency)
+        self.view.show(Picture(time.monotonic() - self._began, self.plan.limit_s, apps, dict(self._names)))
 
     async def _until(self, share: float) -> None:
         await asyncio.sleep(max(0.0, self._began + share * self.plan.limit_s - time.monotonic()))
@@ -217,7 +230,7 @@ class Show:
         name = self._name(node)
         self._say(f"{name} joins; another app is submitted to it")
         self._facts["joined"] = name
-        await self._submit("noise", node, node)
+        await self._submit("noise", to=node, at=node)
 
     async def _leave(self) -> None:
         """Let a peer leave for good on which state is, and that is no app's own: what runs there moves elsewhere."""
@@ -243,8 +256,14 @@ class Show:
             os.kill(pids[0], signal.SIGKILL)
 
 
-def _is_done(app: StatusTold) -> bool:
-    return app.state == "finished" and app.is_balanced and not app.silent
+def _raise_failed(apps: Sequence[StatusTold]) -> None:
+    errors = [error for app in apps if app.state == "failed" for error in app.errors]
+    if errors:
+        raise EngineError("; ".join(errors))
+
+
+def _are_at_rest(before: Sequence[StatusTold], apps: Sequence[StatusTold]) -> bool:
+    return len(before) == len(apps) and all(is_at_rest(old, new) for old, new in zip(before, apps, strict=True))
 
 
 def _wrong(plan: Plan, apps: Sequence[StatusTold]) -> list[str]:
@@ -252,12 +271,12 @@ def _wrong(plan: Plan, apps: Sequence[StatusTold]) -> list[str]:
     wrong = []
     for app in apps:
         expected = plan.rows_of(app.name)
-        if not _is_done(app):
+        if app.state != "finished":
             wrong.append(f"{app.name} is {app.state}, with {app.waiting:,} rows waiting")
-        if not app.is_balanced or app.rows_in != expected:
-            wrong.append(
-                f"{app.name}: {app.rows_in:,} of {expected:,} readings are in its ledger, which does not balance"
-            )
+        if app.rows_in != expected:
+            wrong.append(f"{app.name} has read {app.rows_in:,} of {expected:,} readings")
+        if not app.is_balanced:
+            wrong.append(f"the ledger of {app.name} does not balance")
         told = CHECKS[app.name](made(SENSORS, expected), written(plan.directory / f"{app.name}.jsonl"))
         wrong += [f"{app.name}: {problem}" for problem in told[:3]]
     return wrong
@@ -269,6 +288,7 @@ class Story:
 
     plan: Plan
     apps: list[StatusTold]
+    latencies: dict[str, list[Latency]]
     facts: dict[str, Any]
     wrong: list[str]
 
@@ -289,7 +309,8 @@ class Story:
 
     def print(self, console: Console) -> None:
         """Tell it."""
-        console.print(app_table(self.apps))
+        console.print()
+        console.print(story_table(self.apps, self.latencies))
         console.print()
         if self.wrong:
             console.print(Text("Rows are missing, or too many. This is a bug in Headwater.", "bold red"))
@@ -298,8 +319,8 @@ class Story:
         console.print(f"{self.facts['joined']} joined, {self.facts['left']} left{self._death()}.", markup=False)
         console.print(
             Text(
-                f"Every one of {rows:,} readings is accounted for: all ledgers balance, and what the apps wrote is what "
-                "plain Python makes of what was put in.",
+                f"Every one of {rows:,} readings is accounted for: all ledgers balance, and the apps\n"
+                "have written what plain Python makes of what was put in.",
                 "bold green",
             )
         )

@@ -1,7 +1,8 @@
 """Four apps over the sensors of seven cities, to run, to read and to copy: `headwater demo` runs them on a cluster.
 
-Hundreds of sensors report temperature, humidity, light, dust, air quality and sound. `air` watches every sensor for foul
-air, `heat` tells where it feels hot, `cities` adds up every five minutes of every city, and `noise` finds the loudest.
+Hundreds of sensors report temperature, humidity, light, dust, air quality and sound. `air` watches what is usual at
+every sensor, `heat` tells where it feels hot, `cities` adds up every five minutes of every city, and `noise` finds
+what is loud.
 
     headwater submit demo_flow.py:air --to NODE --insecure
 """

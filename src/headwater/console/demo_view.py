@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -20,6 +21,7 @@ from rich.text import Text
 from headwater.console import wording
 from headwater.console.showing import STATE_STYLES, Branch, tree_of
 from headwater.runtime.service.requests import PartLine, StatusTold
+from headwater.runtime.status import Latency
 
 EVENTS_SHOWN: Final = 4
 TREE_WIDTH: Final = 25  # three beside one another in 80 columns
@@ -87,7 +89,7 @@ class PlainDemo:
 
     def happened(self, at_s: float, message: str) -> None:
         """Print what has happened."""
-        self._print(f"{wording.duration(at_s):>5}  {message}")
+        self._print(f"{_clock(at_s)}  {message}")
 
     def show(self, picture: Picture) -> None:
         """Print a line for every app, but not too often."""
@@ -95,7 +97,7 @@ class PlainDemo:
             return
         self._next_line = time.monotonic() + PLAIN_LINE_S
         for app in picture.apps:
-            self._print(f"{wording.duration(picture.elapsed_s):>5}  {_plain_line(app)}")
+            self._print(f"{_clock(picture.elapsed_s)}  {_plain_line(app)}")
             tree = " | ".join(str(line).rstrip() for line in tree_lines(app, picture.names))
             if tree and tree != self._trees.get(app.name):
                 self._trees[app.name] = tree
@@ -130,7 +132,7 @@ class LiveDemo:
 
     def happened(self, at_s: float, message: str) -> None:
         """Show it below the picture."""
-        event = Text.assemble((f"{wording.duration(at_s):>5}  ", "dim"), message, no_wrap=True, overflow="ellipsis")
+        event = Text.assemble((f"{_clock(at_s)}  ", "dim"), message, no_wrap=True, overflow="ellipsis")
         self._events.append(event)
 
     def show(self, picture: Picture) -> None:
@@ -141,6 +143,11 @@ class LiveDemo:
 def demo_view_on(console: Console, *, plain: bool = False) -> DemoView:
     """Return the view that suits the console."""
     return PlainDemo(console) if plain or not console.is_terminal else LiveDemo(console)
+
+
+def _clock(at_s: float) -> str:
+    """Return a time since the peers are in the ring."""
+    return f"{at_s:5.1f} s"
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -155,7 +162,8 @@ def drawn(picture: Picture, events: Sequence[Text]) -> RenderableType:
         (f"   {wording.duration(picture.elapsed_s)} of {wording.duration(picture.limit_s)}", "dim"),
     )
     trees = [_tree(app, picture.names) for app in picture.apps]
-    return Group(head, Text(), app_table(picture.apps), Text(), Columns(trees, width=TREE_WIDTH), Text(), *events)
+    legend = Text("trees: ▸ readings come in, ◂ results go out", "dim")
+    return Group(head, Text(), app_table(picture.apps), Text(), legend, Columns(trees, width=TREE_WIDTH), *events)
 
 
 def app_table(apps: Sequence[StatusTold]) -> Table:
@@ -170,22 +178,48 @@ def app_table(apps: Sequence[StatusTold]) -> Table:
         p50, p99 = _latency(app)
         state = Text(app.state, STATE_STYLES.get(app.state, ""))
         figures = (wording.count(app.rows_in), wording.count(app.rows_out), wording.rate(_rate(app)))
-        balance = Text("balances", "green") if app.is_balanced else Text("moving", "dim")
-        table.add_row(Text(app.name, "bold"), state, *figures, wording.count(app.waiting), p50, p99, balance)
+        table.add_row(Text(app.name, "bold"), state, *figures, wording.count(app.waiting), p50, p99, _balance(app))
     return table
+
+
+def story_table(apps: Sequence[StatusTold], latencies: Mapping[str, Sequence[Latency]]) -> Table:
+    """Return a line for every app, as it is told at the end: p50 as it was in the middle, p99 as it was at worst."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("app", no_wrap=True, min_width=7)
+    table.add_column("", no_wrap=True, min_width=9)
+    for heading in ("in", "out", "peers", "p50 ms", "p99 ms"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=7)
+    table.add_column("ledger", no_wrap=True)
+    for app in apps:
+        seen = latencies.get(app.name, ())
+        p50 = median(one.p50 or 0.0 for one in seen) if seen else None
+        p99 = max((one.p99 or 0.0 for one in seen), default=None)
+        figures = (wording.count(app.rows_in), wording.count(app.rows_out), str(len(app.parts)))
+        state = Text(app.state, STATE_STYLES.get(app.state, ""))
+        times = (wording.milliseconds(p50), wording.milliseconds(p99))
+        table.add_row(Text(app.name, "bold"), state, *figures, *times, _balance(app))
+    return table
+
+
+def _balance(app: StatusTold) -> Text:
+    return Text("balances", "green") if app.is_balanced else Text("moving", "dim")
 
 
 def _rate(app: StatusTold) -> float:
     return sum(source.rate for part in app.parts for source in part.sources)
 
 
-def _latency(app: StatusTold) -> tuple[str, str]:
-    """Return p50 and p99 at the app's slowest sink."""
+def latency_at_sink(app: StatusTold) -> Latency | None:
+    """Return how long the latest rows took to the app's slowest sink; None: there were none of late."""
     sinks = [sink.latency for part in app.parts for sink in part.sinks if sink.latency.p50 is not None]
-    slowest = max(sinks, key=lambda latency: latency.p99 or 0.0, default=None)
-    if slowest is None:
+    return max(sinks, key=lambda latency: latency.p99 or 0.0, default=None)
+
+
+def _latency(app: StatusTold) -> tuple[str, str]:
+    latency = latency_at_sink(app)
+    if latency is None:
         return wording.NONE, wording.NONE
-    return wording.milliseconds(slowest.p50), wording.milliseconds(slowest.p99)
+    return wording.milliseconds(latency.p50), wording.milliseconds(latency.p99)
 
 
 def _plain_line(app: StatusTold) -> str:
@@ -198,7 +232,7 @@ def _plain_line(app: StatusTold) -> str:
 
 def _tree(app: StatusTold, names: Mapping[str, str]) -> RenderableType:
     lines = tree_lines(app, names)
-    return Group(Text(f"{app.name}'s tree", "dim"), *(lines or [Text("not placed yet", "yellow")]))
+    return Group(Text(app.name, "bold"), *(lines or [Text("not placed yet", "yellow")]))
 
 
 def tree_lines(app: StatusTold, names: Mapping[str, str]) -> list[Text]:
@@ -220,6 +254,5 @@ def _add(lines: list[Text], branch: Branch, names: Mapping[str, str], elbow: str
 
 def _runs(part: PartLine) -> str:
     """Tell in a few words what a node has of an app."""
-    sources = [f"▸{source.name}" for source in part.sources]
     chains = [instance.name.rpartition(" → ")[2] for instance in part.instances]
-    return " ".join([*sources, *chains, *(f"◂{sink.name}" for sink in part.sinks)])
+    return " ".join(["▸" for _ in part.sources] + chains + ["◂" for _ in part.sinks])

@@ -9,9 +9,10 @@ import headwater
 from headwater.console.apps import apps
 from headwater.console.bench import bench
 from headwater.console.certs import certs
+from headwater.console.cluster import cluster
 from headwater.console.demo import demo
 from headwater.console.explain import explain
-from headwater.console.node import cluster, node
+from headwater.console.node import node
 from headwater.console.run import run
 from headwater.console.running import INTERRUPTED_EXIT
 from headwater.console.screen import fail

@@ -1,7 +1,5 @@
 """Real nodes over real sockets: flows run across them as on one, and whatever happens, every row is there once."""
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,18 +16,7 @@ from headwater.runtime.service.flow_text import EndsText
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.links.wires import Cluster as Authority
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
-
-SUMS: Final = """
-import headwater as hw
-import pyarrow.compute as pc
-
-from sums_beside import count_and_sum, made_rows, twice
-
-made = hw.read.generator(made_rows, rows={rows}, rate={rate}, name="made")
-kept = made.filter(lambda batch: pc.not_equal(pc.bit_wise_and(batch["n"], 3), 1), name="not-1-mod-4")
-counted = kept.flat_map(twice).key_by("sensor").stateful(count_and_sum, parallelism=2)
-flow = hw.flow("{name}", counted.sink(hw.to.json({out!r})))
-"""
+from tests.runtime.service.sums import rows_of, write_sums
 
 Write = Callable[..., Path]
 
@@ -39,10 +26,7 @@ def write(tmp_path: Path) -> Write:
     """Writes a file with a flow, whose functions are in a module beside it."""
 
     def write(name: str, out: Path, rows: int, rate: float | None = None) -> Path:
-        shutil.copy(Path(__file__).parents[1] / "flows.py", tmp_path / "sums_beside.py")
-        file = tmp_path / f"{name}.py"
-        file.write_text(SUMS.format(name=name, out=str(out), rows=rows, rate=rate))
-        return file
+        return write_sums(tmp_path, name, out, rows, rate)
 
     return write
 
@@ -52,11 +36,6 @@ def few(tmp_path: Path) -> Iterator[FewNodes]:
     """Nodes without certificates."""
     with FewNodes(tmp_path / "nodes") as few:
         yield few
-
-
-def rows_of(file: Path) -> list[dict[str, Any]]:
-    """Return what a sink has written."""
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def test_a_flow_over_three_nodes_gives_what_plain_python_gives(few: FewNodes, tmp_path: Path, write: Write) -> None:

@@ -137,23 +137,18 @@ class Cluster:
         return answer
 
     def wait(self, app: str, timeout_s: float | None = None) -> StatusTold:
-        """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
-
-        Nodes are not looked at in the same moment. Only if nothing has happened anywhere between two looks was there
-        nothing on its way from one that was looked at later to one that had been looked at before.
-        """
+        """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer."""
         gives_up = None if timeout_s is None else time.monotonic() + timeout_s
         before: StatusTold | None = None
         while True:
             status = self.status(app)
             if status.state == "failed":
                 raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
-            still = before is not None and before.activity == status.activity
-            if status.state == "finished" and still and status.is_balanced and not status.silent:
+            if before is not None and is_at_rest(before, status):
                 return status
             if gives_up is not None and time.monotonic() > gives_up:
                 raise EngineError(f"{app} is {status.state} after {timeout_s:g} s: {status.waiting} rows wait")
-            before = status if status.state == "finished" else None
+            before = status
             time.sleep(LOOK_S)
 
     def close(self) -> None:
@@ -167,6 +162,16 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self.close()
+
+
+def is_at_rest(before: StatusTold, now: StatusTold) -> bool:
+    """Whether all sources of an app have ended and all its rows are out, as two looks at it tell.
+
+    Nodes are not looked at in the same moment. Only if nothing has happened anywhere between two looks was there
+    nothing on its way from one that was looked at later to one that had been looked at before.
+    """
+    finished = before.state == now.state == "finished"
+    return finished and before.activity == now.activity and now.is_balanced and not now.silent
 
 
 def _version_of(app: str, texts: list[FlowText]) -> FlowText:

@@ -1,0 +1,130 @@
+"""`headwater cluster`: several nodes on this machine, to try things out."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.console import wording
+from headwater.console.processes import Attached, NodeProcesses
+from headwater.console.run import ForOption, JsonOption, LogFileOption, LogFormatOption, parse_limit
+from headwater.console.serving import Sayer, any_of, serve_until_told
+from headwater.model.errors import ConfigError, EngineError
+from headwater.runtime.logs import LogFormat, log_to
+from headwater.runtime.service.local import LocalNodes
+from headwater.runtime.service.recent_log import remember_log
+
+
+def cluster(
+    count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many nodes.")],
+    processes: Annotated[
+        bool, typer.Option("--processes", help="A process for each, with a Spark of its own.", show_default=False)
+    ] = False,
+    zones: Annotated[int, typer.Option(help="Into how many zones they are divided.", min=1)] = 1,
+    port: Annotated[
+        int, typer.Option(help="Of the first node; the others have the next ones.", show_default="free")
+    ] = 0,
+    capacity: Annotated[int, typer.Option(help="Operators that run on each at most.")] = 8,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep what they have here.", show_default="a temporary one")
+    ] = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Run on threads instead of Spark.")] = False,
+    links: Annotated[Path | None, typer.Option(metavar="FILE", help="Emulate links between them.")] = None,
+    limit: ForOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_file: LogFileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run N nodes on this machine to try things out, sharing one Spark; nothing is left when they end."""
+    limit_s = parse_limit(limit)
+    if zones > count:
+        raise ConfigError(f"{count} nodes cannot be in {zones} zones")
+    shape = Shape([f"zone-{1 + number * zones // count}" for number in range(count)], port, capacity, links, no_spark)
+    log_words = ["--log-format", log_format, *([] if log_file is None else ["--log-file", str(log_file)])]
+
+    async def serve(stop: asyncio.Event) -> None:
+        with ExitStack() as undo:
+            place = data or Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="headwater-cluster-")))
+            say(f"starting {count} nodes")
+            if processes:
+                attached = Attached.DELETE if data is None else Attached.KEEP
+                await serving.apart(stop, lambda number: [*shape.words(number, place, attached), *log_words])
+            else:
+                await serving.here(stop, place)
+
+    say = Sayer(as_json=as_json)
+    serving = Serving(shape, limit_s, say)
+    with log_to(log_format, log_file):
+        remember_log()
+        serve_until_told(serve)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which nodes there are to be."""
+
+    zones: list[str]  # of every node
+    port: int  # of the first; 0: any
+    capacity: int
+    links: Path | None
+    no_spark: bool
+
+    def words(self, number: int, place: Path, attached: Attached) -> list[str]:
+        """Return what the command of a node is told, to be the one of this number, from 1 on."""
+        options = {
+            "--listen": f"127.0.0.1:{0 if self.port == 0 else self.port + number - 1}",
+            "--zone": self.zones[number - 1],
+            "--capacity": self.capacity,
+            "--workers": 1,
+            "--data": place / f"node-{number:02}",
+            "--attached": attached,
+            "--links": self.links,
+        }
+        said = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+        return ["--insecure", *said, *(["--no-spark"] if self.no_spark else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Nodes from their start to their end, here or in processes of their own."""
+
+    shape: Shape
+    limit_s: float | None
+    say: Sayer
+
+    async def here(self, stop: asyncio.Event, place: Path) -> None:
+        """Run all in this process."""
+        shape = self.shape
+        nodes = LocalNodes(place, spark=not shape.no_spark, capacity=shape.capacity, links=shape.links)
+        try:
+            await nodes.start(shape.zones, first_port=shape.port)
+            for one in nodes.nodes:
+                self.say("listening", address=one.own.address, id=one.own.id.hex(), zone=one.own.zone)
+            await self._until_end(nodes.nodes[0].own.address, stop)
+        finally:
+            await nodes.stop()
+
+    async def apart(self, stop: asyncio.Event, words: Callable[[int], list[str]]) -> None:
+        """Run each in a process of its own; raises if one died."""
+        count = len(self.shape.zones)
+        nodes = NodeProcesses(words, self.say)
+        try:
+            await any_of(nodes.start(count), stop.wait())
+            if not stop.is_set():
+                await self._until_end(nodes.nodes[0].address, stop, nodes.all_ended)
+        finally:
+            await nodes.stop()
+        if nodes.died:
+            raise EngineError(f"{wording.plural(nodes.died, 'node')} of {count} died, as was said above")
+
+    async def _until_end(self, first: str, *ends: asyncio.Event) -> None:
+        """Say that all is ready, and wait for the first reason to end."""
+        self.say("ready", nodes=len(self.shape.zones), submit=f"headwater submit FLOW.py --insecure --to {first}")
+        limit = [] if self.limit_s is None else [asyncio.sleep(self.limit_s)]
+        await any_of(*(end.wait() for end in ends), *limit)
+        self.say("stopping")

@@ -1,0 +1,64 @@
+"""How a command serves until it is told to stop, and what it says meanwhile."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import orjson
+import uvloop
+
+from headwater.console.screen import screen
+
+
+class Sayer:
+    """Says what happens, for people or for programs."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        """Write to standard output."""
+        self._as_json = as_json
+        self._console = screen()
+
+    def __call__(self, what: str, **facts: object) -> None:
+        """Say one thing."""
+        if self._as_json:
+            print(orjson.dumps({"event": what, **facts}).decode(), flush=True)
+            return
+        told = "  ".join(f"{name}={value}" for name, value in facts.items())
+        self._console.print(f"{what}  {told}".rstrip(), soft_wrap=True, highlight=False, markup=False)
+
+
+async def any_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of these has ended, and end the others; raises what one of them raises."""
+    tasks = [asyncio.create_task(one) for one in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def serve_until_told(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Serve until a signal comes: the first is a wish to stop in good order, the second ends it."""
+
+    async def until_told() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        serving = asyncio.ensure_future(serve(stop))
+
+        def note() -> None:
+            if stop.is_set():
+                serving.cancel()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, note)
+        try:
+            await serving
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_told())
