@@ -9,6 +9,7 @@ at a rate that keeps the machine about half busy, the same for both sides. READM
 
 import argparse
 import asyncio
+import functools
 import itertools
 import json
 import tempfile
@@ -21,9 +22,10 @@ from typing import Any, Final, TypeVar
 
 from bench.deploy_figures import draw_figures
 from bench.edge.links import told
+from bench.edge.master import MasteredNode
 from bench.edge.sites import EdgeCluster, SitePlan
 from bench.edge.users import Arrival, Deployed, Users, Wanted, deployed, wanted_app
-from bench.edge.watched import Note
+from bench.edge.watched import Note, WatchedNode
 from bench.overlay_world import percentile
 from bench.processes import this_machine, usage
 from headwater.model.errors import EngineError
@@ -158,7 +160,8 @@ def _ours(side: Side, plan: Plan, tell: Tell) -> dict[str, Any]:
         side.stop(arrivals[count:])
         arrivals = arrivals[:count]
         tell(f"stewards: the rows of {count} apps")
-        histogram, resting = side.cores(lambda: side.latency(plan.hold_s * (4 if count == 1 else 1)))
+        hold_s = plan.hold_s * (4 if count == 1 else 1)  # a single app has few rows
+        histogram, resting = side.cores(functools.partial(side.latency, hold_s))
         latencies[str(count)] = _latency_ms(histogram) | {"own_cores": resting["own_cores"]}
     return {
         "arrivals_per_s": round(rate, 2),
@@ -246,7 +249,8 @@ def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
 
 
 def _site(plan: Plan, place: Path, *, mastered: bool) -> SitePlan:
-    return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, mastered=mastered)
+    kind = MasteredNode if mastered else WatchedNode
+    return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, kind=kind)
 
 
 def _ratios(details: dict[str, Any], plan: Plan) -> dict[str, float]:
