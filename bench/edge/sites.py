@@ -1,24 +1,22 @@
 """The peers of an experiment, in one or several processes that each have a Spark of their own, and how they are asked.
 
-A process is told over a pipe what to do, and ends with the other end of it. All of it is on one machine and one clock.
+All of it is on one machine and one clock.
 """
 
-import logging
-import multiprocessing
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from bench.edge.apart import Apart
 from bench.edge.links import PEERS, round_trip_ms, write_links
 from bench.edge.master import MasteredNode, Mastery
 from bench.edge.peers import Peers
 from bench.edge.watched import Note, WatchedNode
 from headwater.engine.policies import PolicyName
-from headwater.model.errors import EngineError, HeadwaterError
+from headwater.model.errors import EngineError
 from headwater.model.histogram import Histogram
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND, Duration
@@ -44,11 +42,12 @@ class SitePlan:
     join: tuple[str, ...] = ()
     kind: type[NodeService] = WatchedNode
     sample_share: float = 1.0  # of rows whose latency is measured
+    epoch_s: float = ONE_EPOCH_S
     policy: PolicyName = PolicyName.LONGEST_QUEUE
 
     def engine(self, config: NodeConfig) -> NodeConfig:
         """Return how the engine of every node is set up."""
-        config = replace(few_spares(config), epoch_s=ONE_EPOCH_S, policy=self.policy, sample_share=self.sample_share)
+        config = replace(few_spares(config), epoch_s=self.epoch_s, policy=self.policy, sample_share=self.sample_share)
         if self.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
             config = replace(config, spares_max=0, packing=False)
         return config
@@ -117,6 +116,10 @@ class Site:
                     together.merge(task.latency)
         return together
 
+    def hosted(self) -> dict[NodeId, int]:
+        """Return how many instances each node runs."""
+        return {node.own.id: len(node.machine.hosting.hosted) for node in self.nodes}
+
     def add(self, zone: str) -> Peer:
         """Start one more node, and wait until it is in the ring."""
         return self._peers.do(self._local.add(zone)).own
@@ -140,72 +143,14 @@ class Site:
         self._peers.__exit__(None, None, None)
 
 
-class SiteProcess:
-    """A site in a process of its own, which ends with the connection to it."""
-
-    def __init__(self, plan: SitePlan) -> None:
-        """Start the process; `wait` waits for its nodes."""
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, plan), name=f"site {plan.place.name}")
-        self._process.start()
-        theirs.close()
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Have the site do something, and return what comes of it."""
-        self._connection.send((method, arguments))
-        return self.wait()
-
-    def wait(self) -> Any:
-        """Return what comes next."""
-        try:
-            answer = self._connection.recv()
-        except EOFError:
-            raise EngineError(f"the process of {self._process.name} ended; see what it printed") from None
-        if isinstance(answer, EngineError):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        """Hang up, and wait for the nodes to end."""
-        self._connection.close()
-        self._process.join()
-
-
-def _serve(connection: Connection, plan: SitePlan) -> None:
-    """Do what the other side asks for, until it hangs up."""
-    logging.getLogger("headwater").setLevel(logging.ERROR)
-    try:
-        site = Site(plan)
-    except HeadwaterError as failure:
-        connection.send(EngineError(str(failure)))
-        return
-    try:
-        connection.send(None)
-        while True:
-            method, arguments = connection.recv()
-            connection.send(_answer(site, method, arguments))
-    except (EOFError, KeyboardInterrupt):
-        pass
-    finally:
-        site.close()
-
-
-def _answer(site: Site, method: str, arguments: tuple[Any, ...]) -> Any:
-    try:
-        return getattr(site, method)(*arguments)
-    except HeadwaterError as failure:
-        return EngineError(str(failure))
-
-
 class EdgeCluster:
     """All peers; `with` starts and ends them."""
 
     def __init__(self, plan: SitePlan, processes: int) -> None:
         """Start nothing yet; the peers are shared out among so many processes."""
         self._plan, self._count = plan, processes
-        self._sites: list[SiteProcess] = []
-        self._homes: dict[NodeId, SiteProcess] = {}
+        self._sites: list[Apart] = []
+        self._homes: dict[NodeId, Apart] = {}
         self.peers: list[Peer] = []
 
     def __enter__(self) -> "EdgeCluster":
@@ -228,12 +173,16 @@ class EdgeCluster:
     def _begin(self, plan: SitePlan, shares: Sequence[tuple[str, ...]], join: tuple[str, ...]) -> None:
         begun = len(self._sites)
         for number, zones in enumerate(shares, begun):
-            self._sites.append(SiteProcess(replace(plan, place=plan.place / f"site-{number}", zones=zones, join=join)))
+            self._sites.append(
+                Apart(
+                    f"site {number}", Site, replace(plan, place=plan.place / f"site-{number}", zones=zones, join=join)
+                )
+            )
         for site in self._sites[begun:]:
             site.wait()
             self._take(site, site.ask("addresses"))
 
-    def _take(self, site: SiteProcess, peers: Sequence[Peer]) -> None:
+    def _take(self, site: Apart, peers: Sequence[Peer]) -> None:
         self.peers += peers
         self._homes |= dict.fromkeys((peer.id for peer in peers), site)
 
@@ -250,6 +199,10 @@ class EdgeCluster:
         self.peers.remove(peer)
         del self._homes[peer.id]
         return moved
+
+    def hosted(self) -> dict[NodeId, int]:
+        """Return how many instances each node runs."""
+        return {peer: count for hosted in self.ask("hosted") for peer, count in hosted.items()}
 
     def pids(self) -> list[int]:
         """Return the processes of the nodes."""

@@ -15,6 +15,7 @@ def test_no_row_is_lost_or_doubled_while_nodes_join_and_leave(tmp_path: Path) ->
     result = run_plan(SHORT, tmp_path / "soak.json", lambda _: None)
     details = result["details"]
     assert len(details["changes"]) == 2
+    assert sum(one.get("moved", 0) for one in details["changes"]) > 0, "somebody left who had something to move"
     assert result["ratios"]["nodes_left_as_wanted"] == 1.0, details["changes"]
     assert result["ratios"]["ledgers_balanced"] == 1.0, details["results"]
     assert result["ratios"]["outputs_equal_to_oracle"] == 1.0, details["results"]
@@ -34,4 +35,5 @@ def test_memory_that_grows_is_told_and_the_warm_up_is_not() -> None:
     leak = [400.0 + minute for minute in range(41)]
     assert growth({"at_s": at_s, "mb": {"all": [*warm, *([400.0] * 41)]}})["all"]["growth"] == 0.0
     found = growth({"at_s": at_s, "mb": {"all": [*warm, *leak]}})["all"]
-    assert (found["mb_per_hour"], found["growth"]) == (60.0, pytest.approx(0.095, abs=0.001))
+    assert found["mb_per_hour"] == 60.0
+    assert found["growth"] == pytest.approx(0.095, abs=0.001)
