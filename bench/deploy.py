@@ -8,30 +8,30 @@ at a rate that keeps the machine about half busy, the same for both sides. READM
 """
 
 import argparse
-import asyncio
+import functools
 import itertools
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from bench.deploy_figures import draw_figures
+from bench.edge.driver import Driver, cores_during
 from bench.edge.links import told
+from bench.edge.master import MasteredNode
 from bench.edge.sites import EdgeCluster, SitePlan
-from bench.edge.users import Arrival, Deployed, Users, Wanted, deployed, wanted_app
-from bench.edge.watched import Note
+from bench.edge.users import Deployed, Wanted, wanted_app
+from bench.edge.watched import WatchedNode
 from bench.overlay_world import percentile
-from bench.processes import this_machine, usage
-from headwater.model.errors import EngineError
+from bench.processes import this_machine
 from headwater.model.histogram import Histogram
 from headwater.runtime.service.flow_text import EndsText
 
 Tell = Callable[[str], None]
-Answer = TypeVar("Answer")
 
 SEED: Final = 1
 STARTER_SET: Final = (
@@ -50,8 +50,6 @@ GOALS: Final[dict[str, tuple[str, float]]] = {
 }
 BUSY: Final = 0.5  # of the machine, while apps arrive
 CAPACITY: Final = 10_000  # operators on a peer: nobody is turned away
-DEPLOY_S: Final = 120.0  # until all must run
-LOOK_S: Final = 0.1
 PROCESSES: Final = 2  # of the eight peers: see README.md
 
 
@@ -74,91 +72,48 @@ def plan_for(quick: bool) -> Plan:
     return Plan(counts=(1, 50, 100, 200), singles=8, trial=24, hold_s=5.0) if quick else Plan()
 
 
-class Side:
-    """One cluster, its users, and all that was noted."""
+class Side(Driver):
+    """One cluster, and the apps that come there."""
 
     def __init__(self, cluster: EdgeCluster, plan: Plan) -> None:
         """Begin with a cluster that runs."""
-        self._cluster, self._plan = cluster, plan
+        super().__init__(cluster)
+        self._plan = plan
         self._rng, self._numbers = Random(SEED), itertools.count()
-        self._notes: list[Note] = []
 
     def some(self, count: int) -> list[Wanted]:
         """Return the next apps: the starter set in turn, each submitted at one peer and read at another, by chance."""
         apps = []
         for number in itertools.islice(self._numbers, count):
-            owner, reads = self._rng.sample(self._cluster.peers, 2)
+            owner, reads = self._rng.sample(self.cluster.peers, 2)
             kind = STARTER_SET[number % len(STARTER_SET)]
             ends = EndsText(rate=self._plan.rows_per_s)
             apps.append(wanted_app(kind, f"app-{number}", owner, reads, ends))
         return apps
 
-    def deploy(self, count: int, rate: float | None = None) -> tuple[list[Arrival], list[Deployed]]:
-        """Let apps arrive, and wait until all run."""
-        apps = self.some(count)
-        arrivals = self._do(lambda users: users.submit(apps, rate))
-        gives_up = time.monotonic() + DEPLOY_S
-        while True:
-            self._notes += self._cluster.notes()
-            found = deployed(arrivals, self._notes)
-            runs = [one for one in found if one is not None]
-            if len(runs) == len(found):
-                return arrivals, runs
-            if time.monotonic() > gives_up:
-                raise EngineError(f"{len(found) - len(runs)} of {count} apps do not run after {DEPLOY_S:.0f} s")
-            time.sleep(LOOK_S)
-
-    def stop(self, arrivals: Sequence[Arrival]) -> None:
-        """Stop apps."""
-        self._do(lambda users: users.stop(arrivals))
-
-    def _do(self, act: Callable[[Users], Awaitable[Answer]]) -> Answer:
-        async def do() -> Answer:
-            async with Users(self._cluster.peers) as users:
-                return await act(users)
-
-        return asyncio.run(do())
-
-    def cores(self, act: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
-        """Do something, and return how many cores we, others, and all of the machine's share used meanwhile."""
-        before, began = usage(), time.monotonic()
-        answer = act()
-        after, seconds = usage(), time.monotonic() - began
-        return answer, {
-            "own_cores": round((after.own_cpu_s - before.own_cpu_s) / seconds, 3),
-            "others_cores": round(after.others_since(before, seconds), 3),
-            "machine_busy_share": round(after.busy_share_since(before), 3),
-            "seconds": round(seconds, 2),
-        }
-
-    def latency(self, seconds: float) -> Histogram:
-        """Return the latencies of the rows that reach a sink in the next seconds."""
-        before = self._cluster.latencies()
-        time.sleep(seconds)
-        return self._cluster.latencies().since(before)
-
 
 def _ours(side: Side, plan: Plan, tell: Tell) -> dict[str, Any]:
     """Measure our stewards: single apps, the rate of arrival, many apps, and their rows."""
     tell("stewards: one of each app, to load the code")
-    warm, _ = side.deploy(len(STARTER_SET))
+    warm, _ = side.deploy(side.some(len(STARTER_SET)))
     side.stop(warm)
     tell(f"stewards: {plan.singles} apps by themselves")
     singles = []
     for _ in range(plan.singles):
-        arrivals, [single] = side.deploy(1)
+        arrivals, [single] = side.deploy(side.some(1))
         side.stop(arrivals)
         singles.append(single)
     rate, found = _rate(side, plan)
     most = plan.counts[-1]
     tell(f"stewards: {most} apps, {rate:.1f} a second")
-    (arrivals, runs), cores = side.cores(lambda: side.deploy(most, rate))
+    (arrivals, runs), cores = cores_during(lambda: side.deploy(side.some(most), rate))
     latencies = {}
     for count in reversed(plan.counts):
         side.stop(arrivals[count:])
         arrivals = arrivals[:count]
         tell(f"stewards: the rows of {count} apps")
-        histogram, resting = side.cores(lambda: side.latency(plan.hold_s * (4 if count == 1 else 1)))
+        hold_s = plan.hold_s * (4 if count == 1 else 1)  # a single app has few rows
+        histogram, resting = cores_during(functools.partial(side.latency, hold_s))
         latencies[str(count)] = _latency_ms(histogram) | {"own_cores": resting["own_cores"]}
     return {
         "arrivals_per_s": round(rate, 2),
@@ -173,8 +128,8 @@ def _ours(side: Side, plan: Plan, tell: Tell) -> dict[str, Any]:
 
 def _rate(side: Side, plan: Plan) -> tuple[float, dict[str, float]]:
     """Find the rate of arrival that keeps the machine half busy, by what the deployment of some apps costs."""
-    _, idle = side.cores(lambda: time.sleep(plan.hold_s / 2))
-    (arrivals, _), busy = side.cores(lambda: side.deploy(plan.trial, plan.trial_rate))
+    _, idle = cores_during(lambda: time.sleep(plan.hold_s / 2))
+    (arrivals, _), busy = cores_during(lambda: side.deploy(side.some(plan.trial), plan.trial_rate))
     side.stop(arrivals)
     cpu_s = (busy["own_cores"] - idle["own_cores"]) * busy["seconds"] / plan.trial
     rate = max(1.0, (BUSY * this_machine().cores - idle["own_cores"]) / max(1e-3, cpu_s))
@@ -184,12 +139,12 @@ def _rate(side: Side, plan: Plan) -> tuple[float, dict[str, float]]:
 def _central(side: Side, plan: Plan, rate: float, tell: Tell) -> dict[str, Any]:
     """Measure the master; what was deployed before goes on, since only its owners could end it."""
     tell("master: one of each app, to load the code")
-    side.deploy(len(STARTER_SET))
+    side.deploy(side.some(len(STARTER_SET)))
     tell(f"master: {plan.singles} apps by themselves")
-    singles = [side.deploy(1)[1][0] for _ in range(plan.singles)]
+    singles = [side.deploy(side.some(1))[1][0] for _ in range(plan.singles)]
     most = plan.counts[-1]
     tell(f"master: {most} apps, {rate:.1f} a second")
-    (_, runs), cores = side.cores(lambda: side.deploy(most, rate))
+    (_, runs), cores = cores_during(lambda: side.deploy(side.some(most), rate))
     return {
         "while_arriving": cores,
         "one_app": _summary(singles),
@@ -246,7 +201,8 @@ def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
 
 
 def _site(plan: Plan, place: Path, *, mastered: bool) -> SitePlan:
-    return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, mastered=mastered)
+    kind = MasteredNode if mastered else WatchedNode
+    return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, kind=kind)
 
 
 def _ratios(details: dict[str, Any], plan: Plan) -> dict[str, float]:

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench import bare, structured
-from bench.latency import as_csv
+from bench.arrivals import as_csv
 from bench.ours import Fleet, Measured, Spans, Throughput, average_flow, chain_flow, most_turns, recovery, throughput
 from bench.processes import this_machine
 from bench.report import draw_figures, limits

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from bench.latency import Arrivals, Microseconds, join
+from bench.arrivals import Arrivals, Microseconds, join
 from bench.workload import AVERAGED, LINES, READINGS_MAX, Batch, Readings, lines_batch
 from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows
 from headwater.runtime.worker import now_us

@@ -1,91 +1,263 @@
-"""Latencies: gathered as arrays, told as percentiles in milliseconds."""
+"""Latency benchmark: taxis and city sensors on eight real peers, against one worker per operator and a central engine.
 
-from collections.abc import Mapping, Sequence
+    python -m bench.latency --quick --json latency.json
+
+AgileDART's Figure 9 (section VII-B): the applications of DEBS 2015 and urban sensing at input rates from idle to
+saturation. Every peer reads sensors of its own for a user at another one, over emulated links of 20 to 100 ms. The same
+nodes run them with a worker for every operator, and Structured Streaming runs the same flow in one central place.
+README.md says what each figure means.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
-from typing import Final
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
+from bench.edge.apart import Apart
+from bench.edge.central import Central
+from bench.edge.driver import Driver, cores_during
+from bench.edge.links import CENTRE, PEERS, round_trip_ms, told
+from bench.edge.sites import EdgeCluster, SitePlan
+from bench.edge.users import Wanted, wanted_app
+from bench.latency_figures import draw_figures
+from bench.processes import this_machine
+from headwater.engine.policies import PolicyName
+from headwater.model.errors import EngineError
+from headwater.model.histogram import Histogram
+from headwater.runtime.service.flow_text import EndsText
 
-Microseconds = npt.NDArray[np.int64]
+Tell = Callable[[str], None]
 
-SHARES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)  # of the raw percentiles in the CSV file
-
-
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Rows that reached a sink: when each was due at the source, and when it was there."""
-
-    created_us: Microseconds
-    arrived_us: Microseconds
-
-    def __len__(self) -> int:
-        """Return how many rows there are."""
-        return len(self.created_us)
-
-    def between(self, begin_us: int, end_us: int) -> "Arrivals":
-        """Keep the rows that were due in this window."""
-        inside = (self.created_us >= begin_us) & (self.created_us < end_us)
-        return Arrivals(self.created_us[inside], self.arrived_us[inside])
-
-    @property
-    def latency_ms(self) -> npt.NDArray[np.float64]:
-        """The latency of every row."""
-        return np.asarray((self.arrived_us - self.created_us) / 1_000)
-
-    def longest_gap_ms(self) -> float:
-        """Return the longest time in which nothing arrived."""
-        gaps = np.diff(np.unique(self.arrived_us))
-        return float(gaps.max()) / 1_000 if len(gaps) else 0.0
+CAPACITY: Final = 1_000  # operators on a peer: nobody is turned away
+RESULTS: Final = {  # of each application, by which the central engine is measured
+    "debs2015.frequent_routes": "results",
+    "debs2015.profitable_areas": "results",
+    "urban.sensing": "cities",
+}
+OURS, OWPOA, STRUCTURED = "ours", "owpoa", "structured"
+SIDES: Final = (OURS, OWPOA, STRUCTURED)
+BEHIND_MS: Final = 1_000.0  # a side whose median row is later than this, beyond what it is when idle, is behind
+GROWS: Final = 2.0  # and so is one whose latency does so from one half of the measured time to the other
+GOAL: Final = 1.0
+SHARE: Final = "p99"  # by which sides are compared
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Latencies in milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
 
-    rows: int
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    p999: float
-    max: float
-
-
-def join(parts: Sequence[Arrivals]) -> Arrivals:
-    """Put the rows of several sinks together."""
-    if not parts:
-        return Arrivals(np.empty(0, np.int64), np.empty(0, np.int64))
-    return Arrivals(
-        np.concatenate([one.created_us for one in parts]), np.concatenate([one.arrived_us for one in parts])
-    )
+    rates: Mapping[str, Sequence[float]]  # rows a second, of all peers together, by application
+    warm_s: float = 3.0
+    measure_s: float = 10.0
+    processes: int = 2
+    spark: bool = True
+    structured: bool = True
 
 
-def summarize(arrivals: Arrivals) -> Summary:
-    """Return the percentiles; without rows there is nothing to tell, which is the caller's fault."""
-    if len(arrivals) == 0:
-        raise ValueError("no row arrived in the measured window; measure for longer than the latency")
-    values = np.percentile(arrivals.latency_ms, (50, 90, 95, 99, 99.9, 100))
-    return Summary(len(arrivals), *(round(float(value), 3) for value in values))
+def plan_for(quick: bool) -> Plan:
+    """Return the plan of the short form or of the full one."""
+    if quick:
+        return Plan(rates=dict.fromkeys(RESULTS, (80.0, 800.0, 1_600.0)), warm_s=2.0, measure_s=5.0)
+    return Plan(rates=dict.fromkeys(RESULTS, (80.0, 400.0, 800.0, 1_600.0, 3_200.0, 6_400.0)))
 
 
-def percentiles(arrivals: Arrivals) -> dict[str, float]:
-    """Return the raw percentiles for the CSV file."""
-    values = np.percentile(arrivals.latency_ms, SHARES) if len(arrivals) else np.full(len(SHARES), np.nan)
-    return {f"p{share:g}": round(float(value), 3) for share, value in zip(SHARES, values, strict=True)}
+class Edge:
+    """A cluster that runs one application at a time: a copy for every peer, with its user at another one."""
+
+    def __init__(self, cluster: EdgeCluster, plan: Plan) -> None:
+        """Begin with a cluster that runs."""
+        self._driver, self._plan = Driver(cluster), plan
+
+    def measure(self, app: str, rate: float) -> dict[str, Any]:
+        """Run the application at a rate, and return the latencies of its results."""
+        arrivals, _ = self._driver.deploy(self._copies(app, rate))
+        try:
+            self._driver.latency(self._plan.warm_s)
+            halves, cores = cores_during(
+                lambda: [self._driver.latency(self._plan.measure_s / 2) for _ in ("first", "second")]
+            )
+        finally:
+            self._driver.stop(arrivals)
+        return _told(halves) | cores
+
+    def _copies(self, app: str, rate: float) -> list[Wanted]:
+        peers = self._driver.cluster.peers
+        ends = EndsText(rate=rate / len(peers))
+        users = [*peers[3:], *peers[:3]]  # in another zone, and in either process
+        return [
+            wanted_app(app, f"app-{number}", owner, reads, ends)
+            for number, (reads, owner) in enumerate(zip(peers, users, strict=True))
+        ]
 
 
-def middle(summaries: Sequence[Summary]) -> Summary:
-    """Return the median of repetitions, figure by figure; the rows are added up."""
-    told = [asdict(one) for one in summaries]
-    figures = {name: round(median(one[name] for one in told), 3) for name in told[0] if name != "rows"}
-    return Summary(rows=sum(one.rows for one in summaries), **figures)
+def _told(halves: Sequence[Histogram]) -> dict[str, Any]:
+    together = Histogram()
+    for half in halves:
+        together.merge(half)
+    if not together.total:
+        raise EngineError("no result came in the measured time")
+    told: dict[str, Any] = {
+        name: round((together.percentile(share) or 0.0) / 1_000, 1)
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    }
+    medians = [half.percentile(0.5) for half in halves]
+    return told | {
+        "rows": together.total,
+        "p50_of_halves": [round(value / 1_000, 1) for value in medians if value is not None],
+    }
 
 
-def as_csv(table: Mapping[str, Mapping[str, float]]) -> str:
-    """Lay out raw percentiles, a line for each measurement."""
-    names = list(next(iter(table.values()), {}))
-    lines = [",".join(["measurement", *names])]
-    lines += [",".join([label, *(f"{row[name]:g}" for name in names)]) for label, row in table.items()]
-    return "\n".join(lines) + "\n"
+def links_ms() -> float:
+    """Return how long a row is under way to the centre and its result to the user, on average."""
+    ways = [0.0 if number == CENTRE else round_trip_ms(PEERS[CENTRE], zone) / 2 for number, zone in enumerate(PEERS)]
+    return 2 * sum(ways) / len(ways)
+
+
+def is_held(idle: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether a side keeps up with a rate."""
+    first, *rest = found["p50_of_halves"]
+    grows = bool(rest) and rest[-1] > GROWS * first + 0.1 * BEHIND_MS
+    return not grows and bool(found["p50"] < idle["p50"] + BEHIND_MS)
+
+
+def measure(plan: Plan, place: Path, tell: Tell) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Measure all sides in turn, application by application and rate by rate: all are up at once."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {app: {side: [] for side in SIDES} for app in plan.rates}
+    tell("starting eight peers twice, and a central engine")
+    central = Apart("the central engine", Central, place / "central") if plan.structured else None
+    try:
+        with (
+            EdgeCluster(_site(plan, place / OURS, PolicyName.LONGEST_QUEUE), plan.processes) as ours,
+            EdgeCluster(_site(plan, place / OWPOA, PolicyName.ONE_WORKER_PER_OPERATOR), plan.processes) as owpoa,
+        ):
+            if central is not None:
+                central.wait()
+            edges = {OURS: Edge(ours, plan), OWPOA: Edge(owpoa, plan)}
+            for app, rates in plan.rates.items():
+                for rate in rates:
+                    for side, edge in edges.items():
+                        found[app][side].append({"rate": rate, **edge.measure(app, rate)})
+                    if central is not None:
+                        found[app][STRUCTURED].append({"rate": rate, **_central(central, app, rate, plan)})
+                    tell(_sentence(app, rate, {side: runs[-1] for side, runs in found[app].items() if runs}))
+    finally:
+        if central is not None:
+            central.close()
+    return found
+
+
+def _central(central: Apart, app: str, rate: float, plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = central.ask("measure", app, RESULTS[app], rate, plan.warm_s, plan.measure_s)
+    way_ms = links_ms()
+    return found | {name: round(found[name] + way_ms, 1) for name in ("p50", "p90", "p99")} | {"links_ms": way_ms}
+
+
+def _sentence(app: str, rate: float, runs: Mapping[str, Mapping[str, Any]]) -> str:
+    told = ", ".join(f"{side} p50 {one['p50']:.0f} p99 {one['p99']:.0f} ms" for side, one in runs.items())
+    return f"{app} at {rate:,.0f} rows/s: {told}"
+
+
+def _site(plan: Plan, place: Path, policy: PolicyName) -> SitePlan:
+    return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, policy=policy)
+
+
+def judged(found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
+    """Return which rates are medium and high for each application, and how the others' latencies compare there.
+
+    High is the highest rate that both kinds of nodes hold, medium the highest that is no more than half of it.
+    """
+    levels = {}
+    for app, sides in found.items():
+        held = [
+            number
+            for number in range(len(sides[OURS]))
+            if all(is_held(sides[side][0], sides[side][number]) for side in (OURS, OWPOA))
+        ]
+        high = max(held)
+        rate = sides[OURS][high]["rate"]
+        medium = max(number for number in range(high + 1) if sides[OURS][number]["rate"] <= rate / 2 or number == 0)
+        levels[app] = {"medium": medium, "high": high}
+    told: dict[str, Any] = {"rates": {}, "ratios": {}}
+    for app, numbers in levels.items():
+        told["rates"][app] = {level: found[app][OURS][number]["rate"] for level, number in numbers.items()}
+        told["ratios"][app] = {
+            f"{side}_{level}_{share}": round(found[app][side][number][share] / found[app][OURS][number][share], 3)
+            for side in (OWPOA, STRUCTURED)
+            if found[app][side]
+            for level, number in numbers.items()
+            for share in ("p50", "p99")
+        }
+    return told
+
+
+def ratios_of(judgement: Mapping[str, Any]) -> dict[str, float]:
+    """Return the geometric means over the applications, and the lower of medium and high."""
+    apps = list(judgement["ratios"].values())
+    ratios = {}
+    for side in (OWPOA, STRUCTURED):
+        for level in ("medium", "high"):
+            known = [one[f"{side}_{level}_{SHARE}"] for one in apps if f"{side}_{level}_{SHARE}" in one]
+            if known:
+                ratios[f"latency_vs_{side}_{level}"] = round(geometric_mean(known), 3)
+        both = [value for name, value in ratios.items() if name.startswith(f"latency_vs_{side}_")]
+        if both:
+            ratios[f"latency_vs_{side}"] = min(both)
+    return ratios
+
+
+def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
+    """Measure, judge, and write and draw it if that is wanted."""
+    machine = this_machine()
+    with tempfile.TemporaryDirectory(prefix="headwater-latency-", ignore_cleanup_errors=True) as scratch:
+        found = measure(plan, Path(scratch), tell)
+    judgement = judged(found)
+    ratios = ratios_of(judgement)
+    details: dict[str, Any] = {"machine": asdict(machine), "links": told(), "plan": asdict(plan)}
+    details |= {"apps": found, "judged": judgement}
+    details["goals"] = dict.fromkeys(ratios, f"> {GOAL}")
+    details["reached"] = {name: value > GOAL for name, value in ratios.items()}
+    details["limits"] = {name: _limit(name, details) for name, met in details["reached"].items() if not met}
+    result: dict[str, Any] = {"ratios": ratios, "details": details, "figures": []}
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        result["figures"] = [str(path) for path in draw_figures(details, machine, output)]
+        output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return result
+
+
+def _limit(name: str, details: Mapping[str, Any]) -> str:
+    """Say what the measurements show of a ratio that was not reached."""
+    side = STRUCTURED if STRUCTURED in name else OWPOA
+    parts = []
+    for app, levels in details["judged"]["rates"].items():
+        runs = {one["rate"]: one for one in details["apps"][app][OURS]}
+        theirs = {one["rate"]: one for one in details["apps"][app][side]}
+        for level, rate in levels.items():
+            ours = runs[rate]
+            parts.append(
+                f"{app}, {level} ({rate:g} rows/s): ours p50 {ours['p50']} p99 {ours['p99']} ms with "
+                f"{ours['own_cores']} cores, theirs p50 {theirs[rate]['p50']} p99 {theirs[rate]['p99']} ms"
+            )
+    return "; ".join(parts)
+
+
+def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
+    """Run the benchmark, as `headwater bench latency` does."""
+    return run_plan(plan_for(quick), output, tell)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from bench.arrivals import Arrivals, Summary, join, middle, percentiles, summarize
 from bench.feeds import CountingSink, EndlessSource, MeasuringSink, PacedSource, Shape
-from bench.latency import Arrivals, Summary, join, middle, percentiles, summarize
 from bench.watching import Figures, Window, look, rest_ms
 from bench.workload import KEPT, add_fahrenheit, add_muggy, in_range, parse, sliding_average
 from headwater.dataflow.stream import Flow, Sink, Stream, flow, source

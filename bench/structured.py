@@ -22,8 +22,8 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from bench.arrivals import Arrivals, join, percentiles, summarize
 from bench.keyedquery import sliding_averages
-from bench.latency import Arrivals, join, percentiles, summarize
 from bench.processes import memory_mb, usage
 from bench.socketfeed import SocketFeed
 from bench.workload import KEPT, Batch, json_line, run_chain, text_line

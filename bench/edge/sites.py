@@ -1,30 +1,29 @@
 """The peers of an experiment, in one or several processes that each have a Spark of their own, and how they are asked.
 
-A process is told over a pipe what to do, and ends with the other end of it. All of it is on one machine and one clock.
+All of it is on one machine and one clock.
 """
 
-import logging
-import multiprocessing
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from bench.edge.apart import Apart
 from bench.edge.links import PEERS, round_trip_ms, write_links
-from bench.edge.master import Mastery, MasteredNode
+from bench.edge.master import MasteredNode, Mastery
 from bench.edge.peers import Peers
 from bench.edge.watched import Note, WatchedNode
 from headwater.engine.policies import PolicyName
-from headwater.model.errors import EngineError, HeadwaterError
+from headwater.model.errors import EngineError
 from headwater.model.histogram import Histogram
-from headwater.model.peers import Peer
+from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND, Duration
 from headwater.node.events import NodeConfig as MachineConfig
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.service.local import LocalNodes, few_spares
+from headwater.runtime.service.service import NodeService
 
 HOUR: Final = Duration(3_600 * SECOND)
 LOOK_S: Final = 0.02  # until all know one another
@@ -41,19 +40,26 @@ class SitePlan:
     spark: bool = True
     capacity: int = 8
     join: tuple[str, ...] = ()
-    mastered: bool = False  # by one central master
+    kind: type[NodeService] = WatchedNode
+    sample_share: float = 1.0  # of rows whose latency is measured
+    epoch_s: float = ONE_EPOCH_S
     policy: PolicyName = PolicyName.LONGEST_QUEUE
 
     def engine(self, config: NodeConfig) -> NodeConfig:
         """Return how the engine of every node is set up."""
-        config = replace(few_spares(config), epoch_s=ONE_EPOCH_S, policy=self.policy, sample_share=1.0)
+        config = replace(few_spares(config), epoch_s=self.epoch_s, policy=self.policy, sample_share=self.sample_share)
         if self.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
             config = replace(config, spares_max=0, packing=False)
         return config
 
     def machine(self) -> MachineConfig:
         """Return how the machines of every node are set up; a master is not told again what runs."""
-        return MachineConfig(beat=HOUR) if self.mastered else MachineConfig()
+        return MachineConfig(beat=HOUR) if self.is_mastered else MachineConfig()
+
+    @property
+    def is_mastered(self) -> bool:
+        """Whether one central master starts all apps."""
+        return issubclass(self.kind, MasteredNode)
 
 
 class Site:
@@ -61,25 +67,23 @@ class Site:
 
     def __init__(self, plan: SitePlan) -> None:
         """Start them."""
-        self._peers = Peers(
-            LocalNodes(
-                plan.place,
-                spark=plan.spark,
-                capacity=plan.capacity,
-                links=plan.links,
-                join=plan.join,
-                tuned=plan.engine,
-                machine=plan.machine(),
-                kind=MasteredNode if plan.mastered else WatchedNode,
-            ),
-            plan.zones,
+        self._local = LocalNodes(
+            plan.place,
+            spark=plan.spark,
+            capacity=plan.capacity,
+            links=plan.links,
+            join=plan.join,
+            tuned=plan.engine,
+            machine=plan.machine(),
+            kind=plan.kind,
         )
+        self._peers = Peers(self._local, plan.zones)
         self._peers.__enter__()
 
     @property
-    def nodes(self) -> list[WatchedNode]:
+    def nodes(self) -> list[NodeService]:
         """The nodes."""
-        return [node for node in self._peers.nodes if isinstance(node, WatchedNode)]
+        return self._peers.nodes
 
     def addresses(self) -> list[Peer]:
         """Return who is here."""
@@ -99,7 +103,7 @@ class Site:
         """Return what was noted since the last time."""
 
         async def take() -> list[Note]:
-            return [note for node in self.nodes for note in node.take_notes()]
+            return [note for node in self.nodes if isinstance(node, WatchedNode) for note in node.take_notes()]
 
         return self._peers.do(take())
 
@@ -112,6 +116,24 @@ class Site:
                     together.merge(task.latency)
         return together
 
+    def hosted(self) -> dict[NodeId, int]:
+        """Return how many instances each node runs."""
+        return {node.own.id: len(node.machine.hosting.hosted) for node in self.nodes}
+
+    def add(self, zone: str) -> Peer:
+        """Start one more node, and wait until it is in the ring."""
+        return self._peers.do(self._local.add(zone)).own
+
+    def drain(self, peer: Peer) -> int:
+        """Let a node leave for good, and return how many instances it had when it was told to."""
+        node = next(node for node in self.nodes if node.own.id == peer.id)
+        moved = len(node.machine.hosting.hosted)
+        try:
+            self._peers.do(self._local.drain(node))
+        except TimeoutError:
+            raise EngineError(f"{peer} is still there: {node.draining.told()}") from None
+        return moved
+
     def pid(self) -> int:
         """Return this process."""
         return os.getpid()
@@ -121,64 +143,14 @@ class Site:
         self._peers.__exit__(None, None, None)
 
 
-class SiteProcess:
-    """A site in a process of its own, which ends with the connection to it."""
-
-    def __init__(self, plan: SitePlan) -> None:
-        """Start the process; `wait` waits for its nodes."""
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, plan), name=f"site {plan.place.name}")
-        self._process.start()
-        theirs.close()
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Have the site do something, and return what comes of it."""
-        self._connection.send((method, arguments))
-        return self.wait()
-
-    def wait(self) -> Any:
-        """Return what comes next."""
-        try:
-            answer = self._connection.recv()
-        except EOFError:
-            raise EngineError(f"the process of {self._process.name} ended; see what it printed") from None
-        if isinstance(answer, EngineError):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        """Hang up, and wait for the nodes to end."""
-        self._connection.close()
-        self._process.join()
-
-
-def _serve(connection: Connection, plan: SitePlan) -> None:
-    """Do what the other side asks for, until it hangs up."""
-    logging.getLogger("headwater").setLevel(logging.ERROR)
-    try:
-        site = Site(plan)
-    except HeadwaterError as failure:
-        connection.send(EngineError(str(failure)))
-        return
-    try:
-        connection.send(None)
-        while True:
-            method, arguments = connection.recv()
-            connection.send(getattr(site, method)(*arguments))
-    except (EOFError, KeyboardInterrupt):
-        pass
-    finally:
-        site.close()
-
-
 class EdgeCluster:
     """All peers; `with` starts and ends them."""
 
     def __init__(self, plan: SitePlan, processes: int) -> None:
         """Start nothing yet; the peers are shared out among so many processes."""
         self._plan, self._count = plan, processes
-        self._sites: list[SiteProcess] = []
+        self._sites: list[Apart] = []
+        self._homes: dict[NodeId, Apart] = {}
         self.peers: list[Peer] = []
 
     def __enter__(self) -> "EdgeCluster":
@@ -191,7 +163,7 @@ class EdgeCluster:
             self._begin(plan, shares[1:], (self.peers[0].address,))
             while min(self.ask("known")) < len(PEERS) - 1:
                 time.sleep(LOOK_S)
-            if plan.mastered:
+            if plan.is_mastered:
                 self._appoint()
         except BaseException:
             self.__exit__()
@@ -201,10 +173,40 @@ class EdgeCluster:
     def _begin(self, plan: SitePlan, shares: Sequence[tuple[str, ...]], join: tuple[str, ...]) -> None:
         begun = len(self._sites)
         for number, zones in enumerate(shares, begun):
-            self._sites.append(SiteProcess(replace(plan, place=plan.place / f"site-{number}", zones=zones, join=join)))
+            self._sites.append(
+                Apart(
+                    f"site {number}", Site, replace(plan, place=plan.place / f"site-{number}", zones=zones, join=join)
+                )
+            )
         for site in self._sites[begun:]:
             site.wait()
-            self.peers += site.ask("addresses")
+            self._take(site, site.ask("addresses"))
+
+    def _take(self, site: Apart, peers: Sequence[Peer]) -> None:
+        self.peers += peers
+        self._homes |= dict.fromkeys((peer.id for peer in peers), site)
+
+    def add(self, beside: Peer) -> Peer:
+        """Let a fresh node join, in the zone and the process of another one."""
+        site = self._homes[beside.id]
+        joined: Peer = site.ask("add", beside.zone)
+        self._take(site, [joined])
+        return joined
+
+    def drain(self, peer: Peer) -> int:
+        """Let a node leave for good, and return how many instances it had."""
+        moved: int = self._homes[peer.id].ask("drain", peer)
+        self.peers.remove(peer)
+        del self._homes[peer.id]
+        return moved
+
+    def hosted(self) -> dict[NodeId, int]:
+        """Return how many instances each node runs."""
+        return {peer: count for hosted in self.ask("hosted") for peer, count in hosted.items()}
+
+    def pids(self) -> list[int]:
+        """Return the processes of the nodes."""
+        return self.ask("pid")
 
     def _appoint(self) -> None:
         """Make the peer that is nearest to all others the master."""
@@ -235,8 +237,3 @@ class EdgeCluster:
         for histogram in self.ask("latencies"):
             together.merge(histogram)
         return together
-
-
-def peers_in(zones: Sequence[str], peers: Sequence[Peer]) -> list[Peer]:
-    """Return the peers in these zones."""
-    return [peer for peer in peers if peer.zone in zones]

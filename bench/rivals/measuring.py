@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench.latency import Arrivals, Summary, join, percentiles, summarize
+from bench.arrivals import Arrivals, Summary, join, percentiles, summarize
 from bench.rivals.checking import Told, told
 from bench.rivals.contests import Input, Result, Rows
 from bench.rivals.driving import Engine, Job, Results, Run

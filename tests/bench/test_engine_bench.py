@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bench.arrivals import Arrivals, middle, percentiles, summarize
 from bench.engine import GOALS, Plan, fastest_average, fastest_chain, plan_for, reached, run_plan
 from bench.feeds import EndlessSource, MeasuringSink, PacedSource, Shape
-from bench.latency import Arrivals, middle, percentiles, summarize
 from bench.ours import Fleet, Spans, average_flow, chain_flow
 from bench.workload import CHAIN, KEPT, LAST_ROWS, Readings, averages, is_broken, lines_batch, run_chain
 from headwater.dataflow.connectors import Ended, Idle, Rows
