@@ -23,6 +23,7 @@ NODES_MIN: Final = 3
 SKEW: Final = 16  # of the number of nodes: four fifths of all rings have three or four, one in eleven more than 16
 GROWING_S: Final = 120  # until a ring that nothing disturbs is whole
 HEALING_S: Final = 300  # until one is whole again that was disturbed
+LATE_S: Final = 5.0  # after healing: whoever was cut off before may still be taken for dead, and is met again
 TROUBLE_S: Final = (20.0, 60.0)  # how long faults strike
 PROBES: Final = 8  # messages to random keys, after healing
 PROBES_S: Final = 10
@@ -166,6 +167,7 @@ class Story:
         world = self._world
         world.heal()
         began = world.timeline.now
+        world.run(LATE_S)
         self._demand(HEALING_S)
         self._healed_in_s = (world.timeline.now - began) / SECOND
 
