@@ -18,6 +18,7 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
+from headwater.runtime.service.service import NodeService
 
 
 def cluster(
@@ -105,9 +106,19 @@ class Serving:
             await nodes.start(shape.zones, first_port=shape.port)
             for one in nodes.nodes:
                 self.say("listening", address=one.own.address, id=one.own.id.hex(), zone=one.own.zone)
-            await self._until_end(nodes.nodes[0].own.address, stop)
+            async with asyncio.TaskGroup() as watching:
+                watched = [watching.create_task(self._see_off(nodes, one)) for one in nodes.nodes]
+                await self._until_end(nodes.nodes[0].own.address, stop)
+                for task in watched:
+                    task.cancel()
         finally:
             await nodes.stop()
+
+    async def _see_off(self, nodes: LocalNodes, node: NodeService) -> None:
+        """Stop a node that has left for good."""
+        await node.draining.done.wait()
+        await nodes.remove(node)
+        self.say("a node has left", address=node.own.address, nodes=len(nodes.nodes))
 
     async def apart(self, stop: asyncio.Event, words: Callable[[int], list[str]]) -> None:
         """Run each in a process of its own; raises if one died."""

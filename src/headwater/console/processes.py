@@ -20,6 +20,7 @@ import msgspec
 from headwater.model.errors import ConfigError, EngineError
 
 PROCESSES_MAX: Final = 32  # each has a Java of about a gigabyte
+LINE_BYTES_MAX: Final = 1 << 16  # of what a node says; longer ones are printed by code of a flow
 STOP_S: Final = 60.0  # for a node to end in good order: what it does, then its Spark
 
 Say = Callable[..., None]
@@ -109,8 +110,12 @@ class NodeProcesses:
     async def _read(self, node: NodeProcess) -> None:
         """Hear what a node says until its end, and say how it ended if nobody asked it to."""
         assert node.process.stdout is not None
-        async for line in node.process.stdout:
-            self._heard(node, line)
+        said = b""
+        while piece := await node.process.stdout.read(LINE_BYTES_MAX):
+            *lines, said = (said + piece).split(b"\n")
+            for line in lines:
+                self._heard(node, line)
+            said = said if len(said) <= LINE_BYTES_MAX else b""
         code = await node.process.wait()
         _kill_all_of(node)
         node.has_ended.set()

@@ -17,7 +17,7 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.requests import AppsTold, DrainTold, NodeLine, StatusTold, UpgradeTold
+from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, NodeLine, StatusTold, UpgradeTold
 
 ToOption = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", envvar="HEADWATER_TO", help="A node of the cluster.")
@@ -244,7 +244,7 @@ class _Progress:
 
 def logs(
     to: ToOption = HERE,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many.")] = 50,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=LOG_LINES_MAX, help="How many.")] = 50,
     node: Annotated[str, typer.Option(metavar="NODE", help="Of this node only.", show_default="all")] = "",
     certs: CertsOption = None,
     insecure: InsecureOption = False,

@@ -74,10 +74,12 @@ def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
     handler = _Stderr() if file is None else _file(file)
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
     handler.addFilter(lambda record: _QUIET.isdisjoint(Path(record.pathname).parts))
+    wanted = logging.INFO if file is not None or form is LogFormat.JSON else logging.WARNING
+    handler.setLevel(wanted)  # a logger further down may let more through, for others who listen
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)
-    root.setLevel(logging.INFO if file is not None or form is LogFormat.JSON else logging.WARNING)
+    root.setLevel(wanted)
     try:
         yield
     finally:

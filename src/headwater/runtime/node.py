@@ -339,6 +339,8 @@ class Node:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
         if app is not None:
             error = UserCodeError(app.name, trouble.operator, trouble.error, trouble.line, trouble.row)
+            if app.is_part:  # else whoever runs it is told, with the row, which is not for the log
+                log.error("%s has failed at operator %r; `headwater status` says why", app.kept_as, trouble.operator)
             self._end_app(app, AppState.FAILED, error)
 
     def _on_crash(self, failure: BaseException) -> None:

@@ -233,6 +233,27 @@ def test_a_renewed_certificate_is_used_without_a_restart_and_a_damaged_one_is_no
     told(story())
 
 
+def test_certificates_that_are_away_for_a_while_change_nothing_and_are_read_again(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever copies new ones there may well delete the old ones first."""
+
+    async def story() -> None:
+        home = cluster.node("copied")
+        async with station(load_credentials(home)) as one, station(cluster.node_credentials()) as friend:
+            for name in ("ca.pem", "node.pem", "node.key"):
+                (home / name).rename(home / "away")
+                assert not one.wire.reload()
+                assert "cannot be read" in caplog.text or "holds neither" in caplog.text
+                caplog.clear()
+                (home / "away").rename(home / name)
+                await assert_it_works(one, friend)
+            cluster.authority.renew("copied", days=300)
+            assert one.wire.reload()
+
+    told(story())
+
+
 def test_a_node_at_another_address_than_in_its_certificate_is_not_spoken_to(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

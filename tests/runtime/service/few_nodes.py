@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import uvloop
 
+from headwater.node.events import NodeStarted
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
@@ -51,7 +52,8 @@ class FewNodes:
         self.nodes: list[NodeService] = []
         self._settings: list[NodeSettings] = []
 
-    def _do(self, coroutine: Any) -> Any:
+    def do(self, coroutine: Any) -> Any:
+        """Run something on the loop of the nodes."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
 
     def add(self, zone: str = "here") -> NodeService:
@@ -70,7 +72,7 @@ class FewNodes:
         node = NodeService(settings)
         self.nodes.append(node)
         self._settings.append(settings)
-        self._do(self._started(node))
+        self.do(self._started(node))
         self._settings[number] = replace(settings, listen=node.own.address)
         return node
 
@@ -80,13 +82,26 @@ class FewNodes:
 
     def stop(self, number: int) -> None:
         """Stop one in good order."""
-        self._do(self.nodes[number].stop())
+        self.do(self.nodes[number].stop())
 
     def restart(self, number: int) -> None:
         """Start one again, with the data it had and at the address it had."""
         settings = self._settings[number]
         self.nodes[number] = NodeService(settings)
-        self._do(self._started(self.nodes[number]))
+        self.do(self._started(self.nodes[number]))
+
+    def restart_alone(self, number: int) -> None:
+        """Start one again while nobody is there whom it knew: it begins a ring, as it does after some seconds."""
+        settings = self._settings[number]
+        assert not settings.join, "it would wait for these"
+        node = self.nodes[number] = NodeService(settings)
+
+        async def start() -> None:
+            await node.start()
+            node.handle(NodeStarted(()))
+            await node.joined()
+
+        self.do(start())
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
@@ -95,7 +110,7 @@ class FewNodes:
             while not holds():  # noqa: ASYNC110 - what is waited for are many different things
                 await asyncio.sleep(0.05)
 
-        self._do(look())
+        self.do(look())
 
     def client(self, number: int) -> Cluster:
         """Ask a node, as a user of this machine."""
@@ -108,7 +123,7 @@ class FewNodes:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Stop all."""
         for node in self.nodes:
-            self._do(node.stop())
+            self.do(node.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -123,6 +123,8 @@ class Conversation:
                 why = failure.strerror or str(failure)
             case _ if self.is_welcome:
                 why = "it hung up"
+            case _ if not self._credentials.is_secure:
+                why = "it hung up without a word; it seems to want certificates: give --certs instead of --insecure"
             case _:
                 why = "it hung up without a word; is our certificate of its cluster, and still valid?"
         return NodeLost(f"the node at {self.address} cannot be asked: {why}")

@@ -108,6 +108,8 @@ class Certified:
             context.load_cert_chain(*_files(self.directory))
         except ssl.SSLError as failure:
             raise ConfigError(f"key, certificate and authority in {self.directory} do not fit together") from failure
+        except OSError as failure:
+            raise ConfigError(f"the certificates in {self.directory} cannot be read: {failure.strerror}") from failure
         return context
 
     def greeting(self, kind: Kind) -> Greeting:

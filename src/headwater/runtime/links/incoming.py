@@ -274,15 +274,16 @@ class Incoming(asyncio.Protocol):
             return
         needed = requests.roles[type(request)]
         if not self.identity.role.includes(needed):
-            self._not_done(asked, Reason.ROLE, f"ask for a certificate with the role {needed.value!r}")
+            what = f"{self.identity.name!r} has the role {self.identity.role.value!r}, which is not enough for this"
+            self._not_done(asked, Reason.ROLE, f"ask for a certificate with the role {needed.value!r}", what)
             return
         task = asyncio.get_running_loop().create_task(self._answer(asked.number, request))
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
 
-    def _not_done(self, asked: Asked, reason: Reason, remedy: str) -> None:
+    def _not_done(self, asked: Asked, reason: Reason, remedy: str, what: str = "") -> None:
         self._house.refusals.note(reason, f"{self.identity} at {self._who}")
-        self._say(NotDone(asked.number, Refusal(reason.value, self._house.address, remedy)))
+        self._say(NotDone(asked.number, Refusal(what or reason.value, self._house.address, remedy)))
 
     async def _answer(self, number: int, request: msgspec.Struct) -> None:
         house = self._house

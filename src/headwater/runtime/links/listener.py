@@ -24,6 +24,12 @@ _HANDSHAKE_S: Final = 3_600.0  # asyncio's own limit; ours is the guest's deadli
 _EXPIRED: Final = frozenset({9, 10})
 _FOREIGN: Final = frozenset({2, 18, 19, 20, 21})
 
+# What the other end says of ours.
+_ALERTS: Final = frozenset(
+    {"TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN"}
+    | {"SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_CERTIFICATE_REVOKED", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"}
+)
+
 
 class Listener:
     """Accepts connections on one socket."""
@@ -124,4 +130,4 @@ def reason_of(failure: ssl.SSLError) -> Reason:
         return Reason.FOREIGN_CERTIFICATE if failure.verify_code in _FOREIGN else Reason.BAD_CERTIFICATE
     if failure.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return Reason.NO_CERTIFICATE
-    return Reason.NO_TLS
+    return Reason.DISTRUST if (failure.reason or "") in _ALERTS else Reason.NO_TLS

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     TOO_FAST = "too many connections in a second"
     HUNG_UP = "it hung up before it said who it is"
     NO_TLS = "it does not speak TLS 1.3"
+    DISTRUST = "it does not accept our certificate"
     NO_CERTIFICATE = "it has no certificate"
     FOREIGN_CERTIFICATE = "its certificate is of another authority"
     EXPIRED_CERTIFICATE = "its certificate has expired, or one of the clocks is wrong"

@@ -184,7 +184,10 @@ class Wire:
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            self.sweep()
+            try:
+                self.sweep()
+            except Exception:  # our mistake: it must be heard, and no limit of the port may end with it
+                log.exception("the connections were not looked after")
 
     def sweep(self) -> None:
         """Part with the slow and the silent, forget ways that are not used, and look for new certificates."""

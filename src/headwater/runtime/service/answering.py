@@ -5,18 +5,21 @@ that is what the user wants to see, of all.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headwater.model.peers import Peer
 from headwater.runtime.identity import Role
 from headwater.runtime.links.requests import Caller, RequestRefused
 from headwater.runtime.links.speech import Refusal
+from headwater.runtime.service.asking import LOOK_S, Silent
 from headwater.runtime.service.flow_text import read_flow
+from headwater.runtime.service.looking import listed_state
 from headwater.runtime.service.questions import (
     DrainHere,
     EndHere,
     LogsHere,
     Looked,
+    PartInShort,
     StatusHere,
     SubmitHere,
     UpgradeHere,
@@ -33,6 +36,7 @@ from headwater.runtime.service.requests import (
     ListNodes,
     LogsTold,
     NodesTold,
+    StatusTold,
     StopApp,
     Stopped,
     Submit,
@@ -43,6 +47,9 @@ from headwater.runtime.service.requests import (
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
+
+
+STATUS_S: Final = 3 * LOOK_S  # for an app's owner, which asks other nodes itself
 
 
 class Desk:
@@ -65,7 +72,7 @@ class Desk:
                 looked, silent = await self._look_around()
                 return NodesTold(sorted((one.node for one in looked), key=lambda one: one.address), silent)
             case GetStatus(app):
-                return await self._ask((await self._find(app)).owner, StatusHere(app))
+                return await self._status(app)
             case StopApp(app):
                 return await self._stop(caller, app)
             case UpgradeApp():
@@ -136,6 +143,10 @@ class Desk:
         for line in lines:
             if app in (line.name, line.id):
                 return Whereabouts(line.name, line.id, line.owner, line.submitter)
+        parts = [(look.peer.address, part) for look in looked for part in look.parts]
+        on = [(address, part.owner) for address, part in parts if app in (part.id, part.id.partition("@")[0])]
+        if on:
+            raise self._away(app, f"node {on[0][1].hex()[:8]}", [address for address, _ in on])
         names = ", ".join(sorted({line.name for line in lines})) or "none"
         where = f"{len(silent)} nodes did not answer, and may know it" if silent else f"there are: {names}"
         raise self._refused(f"there is no app {app!r}", f"{where} (see `headwater apps --to NODE`)")
@@ -149,6 +160,22 @@ class Desk:
                 "ask for a certificate with the role 'operate'",
             )
         return found
+
+    async def _status(self, app: str) -> StatusTold:
+        found = await self._find(app)
+        try:
+            told: StatusTold = await self._node.asking.ask(found.owner, StatusHere(app), STATUS_S)
+        except Silent:
+            looked, _ = await self._look_around()
+            on = [look.peer.address for look in looked if any(part.id == found.id for part in look.parts)]
+            raise self._away(found.name, found.owner.address, on) from None
+        return told
+
+    def _away(self, app: str, owner: str, on: list[str]) -> RequestRefused:
+        goes_on = f"what is on {', '.join(on)} goes on" if on else "nothing of it is on any other node"
+        return self._refused(
+            f"{owner} answers for {app!r}, and does not answer; {goes_on}", "start it again: rows wait for it meanwhile"
+        )
 
     async def _stop(self, caller: Caller, app: str) -> Stopped:
         found = await self._found_for(caller, app)
@@ -168,19 +195,16 @@ class Desk:
 
     async def _apps(self) -> AppsTold:
         looked, silent = await self._look_around()
-        apps = [
-            AppLine(
-                one.name,
-                one.id,
-                one.owner.address,
-                one.submitter,
-                "upgrading" if one.upgrading else "running" if one.runs else "deploying",
-                one.version,
-                sum(one.id in look.parts for look in looked),
-            )
-            for owner in looked
-            for one in owner.owned
-        ]
+        parts: dict[str, list[PartInShort]] = {}
+        for part in (part for look in looked for part in look.parts):
+            parts.setdefault(part.id, []).append(part)
+        apps = []
+        for one in (line for look in looked for line in look.owned):
+            here = parts.pop(one.id, [])
+            state = listed_state(one, here)
+            apps.append(AppLine(one.name, one.id, one.owner.address, one.submitter, state, one.version, len(here)))
+        there = {look.peer.id for look in looked}
+        apps += [_without_owner(here) for here in parts.values() if here[0].owner not in there]
         return AppsTold(sorted(apps, key=lambda app: app.name), silent)
 
     async def _drain(self, name: str) -> DrainTold:
@@ -200,6 +224,12 @@ class Desk:
         lines = [line for one in told if isinstance(one, LogsTold) for line in one.lines]
         apart = {(line.at_us, line.text): line for line in reversed(lines)}  # nodes of one process have one log
         return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], silent)
+
+
+def _without_owner(parts: list[PartInShort]) -> AppLine:
+    """Tell of an app whose owner is away: what is on other nodes goes on, and waits for it where it must."""
+    app = parts[0]
+    return AppLine(app.id.partition("@")[0], app.id, f"{app.owner.hex()[:8]} (away)", "", "owner away", 0, len(parts))
 
 
 def _staying(looked: list[Looked]) -> list[Peer]:

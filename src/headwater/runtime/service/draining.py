@@ -86,7 +86,7 @@ class Draining:
     async def _is_free(self) -> bool:
         """Whether nobody needs what the store has; then the owners have our accounts, and it is deleted."""
         node = self._node
-        unopened = sorted(node.plant.troubles.apps() - set(node.plant.parts))
+        unopened = sorted(set(node.plant.troubles.apps()) - set(node.plant.parts))
         if unopened:
             names = ", ".join(unopened)
             self._wait_for(f"{names} cannot be opened here, so what they keep cannot move; stop them, or mend that")

@@ -6,13 +6,15 @@ from typing import Final
 
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
-from headwater.model.ids import InstanceId
-from headwater.model.peers import Peer
+from headwater.model.ids import AppId, InstanceId
+from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND
 from headwater.runtime.service.keeping import Owned, Phase
 from headwater.runtime.service.plant import Part, Plant
+from headwater.runtime.service.questions import PartInShort
 from headwater.runtime.service.requests import (
     InstanceLine,
+    OwnedLine,
     PartLine,
     SinkLine,
     SourceLine,
@@ -120,15 +122,41 @@ def unopened_line(own: Peer, store: str, troubles: list[str]) -> PartLine:
 
 
 def _is_idle(plant: Plant, part: Part) -> bool:
-    dispatcher, app = plant.engine.dispatcher, part.app.id
-    busy = dispatcher.ask(
-        lambda: any(
-            queue.has_work or queue.runs_on is not None
+    return part.app.id not in _busy_apps(plant) and all(task.ended for task in part.sources.values())
+
+
+def _busy_apps(plant: Plant) -> set[AppId]:
+    dispatcher = plant.engine.dispatcher
+    busy: set[AppId] = dispatcher.ask(
+        lambda: {
+            queue.instance.app
             for queue in dispatcher.scheduler.queues.all()
-            if queue.instance.app == app
-        )
+            if queue.has_work or queue.runs_on is not None
+        }
     )
-    return not busy and all(task.ended for task in part.sources.values())
+    return busy
+
+
+def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
+    """Tell of all apps of which something is here. Not on the loop: the scheduler is asked."""
+    busy = _busy_apps(plant) if parts else set()
+    troubled = plant.troubles.apps()
+    told = {
+        part.id: PartInShort(
+            part.id,
+            part.key,
+            len(part.sources),
+            has_failed=part.app.state is AppState.FAILED,
+            is_troubled=part.id in troubled,
+            is_idle=part.app.id not in busy and all(task.ended for task in list(part.sources.values())),
+        )
+        for part in parts
+    }
+    unopened = {
+        app: PartInShort(app, NodeId(wanted.key), 0, has_failed=False, is_troubled=True, is_idle=False)
+        for app, wanted in troubled.items()
+    }
+    return [one for _, one in sorted((unopened | told).items())]
 
 
 def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
@@ -219,15 +247,37 @@ def _reads(part: PartLine | None, source: str) -> bool:
 
 
 def _state(app: Owned, parts: list[PartLine], missing: list[str], waiting: int) -> str:
-    if app.upgrading is not None:
+    return state_word(
+        is_upgrading=app.upgrading is not None,
+        has_failed=any(part.state == AppState.FAILED for part in parts),
+        is_troubled=any(part.troubles for part in parts),
+        runs=app.has_run and not missing,
+        is_idle=waiting == 0 and all(part.is_idle for part in parts),
+    )
+
+
+def listed_state(app: OwnedLine, parts: list[PartInShort]) -> str:
+    """Return the state of an app by what its nodes tell in short."""
+    return state_word(
+        is_upgrading=bool(app.upgrading),
+        has_failed=any(part.has_failed for part in parts),
+        is_troubled=any(part.is_troubled for part in parts),
+        runs=app.runs and sum(part.sources for part in parts) >= app.sources,
+        is_idle=all(part.is_idle for part in parts),
+    )
+
+
+def state_word(*, is_upgrading: bool, has_failed: bool, is_troubled: bool, runs: bool, is_idle: bool) -> str:
+    """Return how an app is, in a word."""
+    if is_upgrading:
         return "upgrading"
-    if any(part.state == AppState.FAILED for part in parts):
+    if has_failed:
         return "failed"
-    if any(part.troubles for part in parts):
+    if is_troubled:
         return "troubled"
-    if not app.has_run or missing:
+    if not runs:
         return "deploying"
-    return "finished" if waiting == 0 and all(part.is_idle for part in parts) else "running"
+    return "finished" if is_idle else "running"
 
 
 def _notes(app: Owned, waiting: int) -> list[str]:

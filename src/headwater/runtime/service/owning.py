@@ -107,11 +107,12 @@ class Ownership:
         asked = [peer for peer in owned.nodes if peer not in away]
         await asyncio.gather(*(self._node.asking.ask(peer, Forget(owned.id)) for peer in asked), return_exceptions=True)
 
-    def keep_account(self, app: str, store: str, ledger: Ledger) -> None:
-        """Keep what a node has done for an app that leaves for good."""
+    def keep_account(self, app: str, leaves: Peer, store: str, ledger: Ledger) -> None:
+        """Keep what a node has done for an app that leaves for good, and ask it no more."""
         owned = self._node.keeping.owned.get(app)
         if owned is not None and (store in owned.accounts or len(owned.accounts) < ACCOUNTS_MAX):
             owned.accounts = {**owned.accounts, store: ledger}
+            owned.nodes = tuple(peer for peer in owned.nodes if peer.id != leaves.id)
             self._node.keeping.keep(owned)
 
     # --- telling ------------------------------------------------------------------------------------------------------
@@ -130,7 +131,15 @@ class Ownership:
         upgrading = "" if owned.upgrading is None else str(owned.upgrading.phase)
         own = self._node.own
         return OwnedLine(
-            owned.name, owned.id, own, owned.submitter, owned.has_run, owned.version, upgrading, owned.placed
+            owned.name,
+            owned.id,
+            own,
+            owned.submitter,
+            owned.has_run,
+            owned.version,
+            upgrading,
+            owned.placed,
+            len(owned.spec.sources),
         )
 
     async def parts(self, owned: Owned) -> tuple[list[PartLine], list[str]]:

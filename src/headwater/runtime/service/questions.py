@@ -32,6 +32,17 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     """What do you have, and whom do you know?"""
 
 
+class PartInShort(msgspec.Struct, frozen=True, array_like=True):
+    """An app of which something is on a node, as far as a list of apps shows it."""
+
+    id: Text
+    owner: NodeId
+    sources: int  # that are open here
+    has_failed: bool
+    is_troubled: bool  # something could not be started, and is tried again
+    is_idle: bool  # all sources here have ended, and nothing waits
+
+
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
     """This."""
 
@@ -40,8 +51,8 @@ class Looked(msgspec.Struct, frozen=True, tag="looked"):
     node: NodeLine
     owned: list[OwnedLine]
     awaited: list[str]  # ids of apps that nobody runs and that are wanted nevertheless, as in an upgrade
-    parts: list[str]  # the ids of apps of which something is here
-    runs: list[str]  # and of which something runs here
+    parts: list[PartInShort]
+    runs: list[str]  # ids of apps of which something runs here
 
 
 class Whereabouts(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from headwater.model.peers import Peer
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.links.speech import Refusal
-from headwater.runtime.service.looking import part_line, unopened_line
+from headwater.runtime.service.looking import part_line, parts_in_short, unopened_line
 from headwater.runtime.service.questions import (
     Adopt,
     AnswerKind,
@@ -51,7 +51,7 @@ class Replies:
         node = self._node
         match question:
             case Look():
-                return self.look()
+                return await self.look()
             case Publish():
                 return await node.directory.published(question)
             case Find():
@@ -72,7 +72,7 @@ class Replies:
             case DrainHere():
                 return node.draining.begin()
             case KeepAccount(app, store, ledger):
-                node.ownership.keep_account(app, store, ledger)
+                node.ownership.keep_account(app, asker, store, ledger)
                 return Done()
             case Forget() | Adopt() | Hold():
                 return await self._change(question)
@@ -99,9 +99,10 @@ class Replies:
         hosting = self._node.machine.hosting
         return any(name == app for name, _ in (*hosting.hosted, *hosting.sourced))
 
-    def look(self) -> Looked:
+    async def look(self) -> Looked:
         """Tell what is here."""
         node = self._node
+        parts = await asyncio.to_thread(parts_in_short, node.plant, list(node.plant.parts.values()))
         owned = node.keeping.owned.values()
         return Looked(
             node.own,
@@ -109,7 +110,7 @@ class Replies:
             self._node_line(),
             [node.ownership.line(one) for one in owned],
             [one.upgrading.spec.name for one in owned if one.upgrading is not None],
-            sorted({*node.plant.parts, *node.plant.troubles.apps()}),
+            parts,
             sorted({name for name, _ in (*node.machine.hosting.hosted, *node.machine.hosting.sourced)}),
         )
 

@@ -144,6 +144,7 @@ class OwnedLine(msgspec.Struct, frozen=True):
     version: int
     upgrading: str  # how far an upgrade is; empty: there is none
     placed: tuple[Placed, ...]
+    sources: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,9 @@ class Troubles(Generic[Wanted]):
         """Tell what of an app could not be started, in words."""
         return [_told(one, now_us) for (name, _), one in self._troubles.items() if name == app]
 
-    def apps(self) -> set[str]:
-        """Return the apps of which something could not be started."""
-        return {app for app, _ in self._troubles}
+    def apps(self) -> dict[str, Wanted]:
+        """Return the apps of which something could not be started, each with one such thing."""
+        return {app: one.wanted for (app, _), one in self._troubles.items()}
 
 
 def _told(trouble: Trouble[Wanted], now_us: int) -> str:

@@ -331,9 +331,7 @@ class NodeService:
         asks_at = time.monotonic() + ASK_S
         while True:
             await asyncio.sleep(UPKEEP_S)
-            self.rates.sample(self.plant)
-            for wanted in self.plant.troubles.due(now_us()):
-                self._wanted.put_nowait(wanted)
+            await self._carefully(self._look_after_parts())
             if time.monotonic() >= asks_at:
                 await self._carefully(self.leftovers.look())
                 await self._carefully(self.ownership.publish_all())
@@ -341,6 +339,11 @@ class NodeService:
             if time.monotonic() >= peers_at:
                 peers_at = time.monotonic() + PEERS_S
                 self._keep_peers()
+
+    async def _look_after_parts(self) -> None:
+        self.rates.sample(self.plant)
+        for wanted in self.plant.troubles.due(now_us()):
+            self._wanted.put_nowait(wanted)
 
     def _keep_peers(self) -> None:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])

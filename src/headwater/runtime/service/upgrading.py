@@ -59,7 +59,7 @@ class Upgrades:
                 self._lead(owned)
 
     def _lead(self, owned: Owned) -> None:
-        task = asyncio.get_running_loop().create_task(self._replace(owned))
+        task = asyncio.get_running_loop().create_task(self._replace_or_tell(owned))
         self._tasks[owned.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(owned.id, None))
 
@@ -174,6 +174,14 @@ class Upgrades:
         return msgspec.structs.replace(spec, name=self._node.new_id(owned.name))
 
     # --- step by step -------------------------------------------------------------------------------------------------
+
+    async def _replace_or_tell(self, owned: Owned) -> None:
+        try:
+            await self._replace(owned)
+        except Exception as mistake:  # ours: sources must not stay held for it, as long as all can be taken back
+            log.exception("the upgrade of %s has failed", owned.id)
+            if owned.upgrading is not None and owned.upgrading.phase is Phase.DRAINING:
+                await self._give_up(owned, str(mistake))
 
     async def _replace(self, owned: Owned) -> None:
         plan = owned.upgrading
