@@ -45,6 +45,11 @@ class Pred(hw.App):
         """Return a generator of messages."""
         return MadeLines(self.dataset, self.sensors, self.seed)
 
+    @property
+    def has_real_data(self) -> bool:
+        """Whether messages of the data set are public."""
+        return dataset(self.dataset).sample is not None
+
     def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
         """Read the real messages of the data set."""
         return real_lines(dataset(self.dataset), data, rate=rate, loop=loop)

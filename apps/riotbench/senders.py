@@ -42,6 +42,11 @@ class OfMessages:
         """Return a generator of messages."""
         return MadeLines(self.dataset, self.sensors, self.seed)
 
+    @property
+    def has_real_data(self) -> bool:
+        """Whether messages of the data set are public."""
+        return self.described.sample is not None
+
     def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
         """Read the real messages of the data set."""
         return real_lines(self.described, data, rate=rate, loop=loop)

@@ -7,7 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from headwater.dataflow.compile import compile_flow
 from headwater.model.errors import ConfigError, FlowError
+from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from tests.console.flows import Command, Write
 
@@ -90,8 +92,6 @@ def test_what_cannot_be_meant_is_refused(headwater: Command, words: list[str], s
 
 def test_a_flow_has_its_own_ends(write: Write) -> None:
     path = write("own.py", 'import headwater as hw\nf = hw.flow("f", hw.read.iterable([1]).sink(hw.to.nothing()))\n')
-    from headwater.runtime.ends import Ends
-
     with pytest.raises(ConfigError, match=r"--rate is for applications .*own\.py says this itself"):
         load_flows(str(path), Ends(rate=1.0))
     with pytest.raises(FlowError, match="takes no options"):
@@ -104,6 +104,13 @@ def test_real_data_named_by_the_environment_is_for_those_that_have_some(
 ) -> None:
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
     assert headwater("run", "storm.exclamation", "--no-spark", "--rows", 5, "--json").exit_code == 0
+    [made] = load_flows("riotbench.stats", Ends(rate=10.0), ["dataset=grid"])  # whose messages are not public
+    assert [source.kind for source in compile_flow(made).sources.values()] == ["generator"]
+
+
+def test_one_that_has_no_real_data_says_so_whatever_else_is_asked_of_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nexmark\.q5 has no real data"):
+        load_flows("nexmark.q5", Ends(rows=5, data=tmp_path))
 
 
 def test_an_application_is_told_where_the_real_data_is_also_if_its_rows_come_from_elsewhere(

@@ -40,6 +40,11 @@ class App(ABC):
     def made(self) -> Callable[[int, int], Any]:
         """Return a generator of input rows: a function of the first row's number and a count, always the same."""
 
+    @property
+    def has_real_data(self) -> bool:
+        """Whether there is a real input to read."""
+        return type(self).real is not App.real
+
     def real(self, data: Path, *, rate: float | None, loop: bool) -> Stream:
         """Read the real input from a directory laid out as docs/data.md says."""
         raise ConfigError(f"{self.name} has no real data to read; leave --data away, and rows are made")

@@ -64,7 +64,7 @@ class Ends:
         if self.source is not None:
             self._refuse_with_source()
             return _stream_from(self.source, app, {"rate": self.rate}, is_kept=self.is_kept)
-        if data is not None and self.rows is not None:
+        if data is not None and self.rows is not None and app.has_real_data:
             raise ConfigError(f"--rows {self.rows} is for made rows, and {data} has as many as it has: leave one away")
         if data is None and self.loop:
             raise ConfigError("--loop starts real data over; made rows never end by themselves")
@@ -75,7 +75,7 @@ class Ends:
         if self.data is not None or self.rows is not None:
             return self.data
         place = os.environ.get("HEADWATER_DATA")
-        return Path(place) if place and type(app).real is not App.real else None
+        return Path(place) if place and app.has_real_data else None
 
     def _refuse_with_source(self) -> None:
         if self.rows is not None or self.loop:
