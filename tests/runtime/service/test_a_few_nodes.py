@@ -75,6 +75,24 @@ def test_any_node_answers_for_all(few: FewNodes, tmp_path: Path, write: Write) -
             assert [key for key, _ in snapshot.scan(b"") if key[:1] not in (b"!", b"D")] == []
 
 
+def test_a_file_of_several_flows_is_submitted_whole_or_not_at_all(few: FewNodes, tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(
+        "import headwater as hw\n"
+        "rows = hw.read.iterable([{'n': 1}])\n"
+        "one = hw.flow('one', rows.sink(hw.to.nothing()))\n"
+        "two = hw.flow('two', rows.sink(hw.to.nothing()))\n"
+    )
+    few.add()
+    with few.client(0) as cluster:
+        cluster.submit(f"{file}:two")
+        with pytest.raises(ConfigError, match=r"two of .* are apps already, so nothing is submitted"):
+            cluster.submit(file)
+        assert [app.name for app in cluster.apps().apps] == ["two"]
+        cluster.stop("two")
+        assert {one.app for one in cluster.submit(file)} == {"one", "two"}
+
+
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_node_that_is_restarted_in_mid_run_loses_and_doubles_nothing(
     few: FewNodes, tmp_path: Path, write: Write, which: int

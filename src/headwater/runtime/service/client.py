@@ -66,7 +66,19 @@ class Cluster:
         name: str = "",
     ) -> list[Submitted]:
         """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says."""
-        return [self.submit_text(text, zone=zone, at=at) for text in flow_texts(str(flow), ends, settings, name)]
+        texts = flow_texts(str(flow), ends, settings, name)
+        if len(texts) > 1:
+            self._refuse_taken(str(flow), {text.app for text in texts})
+        return [self.submit_text(text, zone=zone, at=at) for text in texts]
+
+    def _refuse_taken(self, flow: str, names: set[str]) -> None:
+        """Refuse a file of which one flow could not be submitted, before another one is."""
+        taken = sorted(names & {app.name for app in self.apps().apps})
+        if taken:
+            raise ConfigError(
+                f"{', '.join(taken)} of {flow} are apps already, so nothing is submitted; stop them first, or submit "
+                f"one flow alone ({flow}:NAME)"
+            )
 
     def submit_text(self, text: FlowText, *, zone: str = "", at: Mapping[str, str] | None = None) -> Submitted:
         """Have one flow run."""

@@ -1,0 +1,52 @@
+"""A short latency benchmark without Spark, on real nodes with emulated links; and how its figures are judged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.latency import OURS, OWPOA, STRUCTURED, Plan, is_held, judged, links_ms, ratios_of, run_plan
+
+SHORT = Plan(
+    rates={"urban.sensing": (80.0, 160.0)}, warm_s=1.0, measure_s=2.0, processes=1, spark=False, structured=False
+)
+
+
+@pytest.mark.slow
+def test_both_kinds_of_nodes_are_measured_with_the_same_rows(tmp_path: Path) -> None:
+    result = run_plan(SHORT, tmp_path / "latency.json", lambda _: None)
+    runs = result["details"]["apps"]["urban.sensing"]
+    for side in (OURS, OWPOA):
+        assert [one["rate"] for one in runs[side]] == [80.0, 160.0]
+        assert all(20.0 < one["p50"] <= one["p99"] for one in runs[side]), "a row crosses a link of 20 ms at least"
+    assert set(result["ratios"]) == {"latency_vs_owpoa_medium", "latency_vs_owpoa_high", "latency_vs_owpoa"}
+    assert all(Path(figure).is_file() for figure in result["figures"])
+
+
+def run(rate: float, p50: float, p99: float, halves: tuple[float, ...] = ()) -> dict[str, Any]:
+    return {"rate": rate, "p50": p50, "p99": p99, "p50_of_halves": list(halves or (p50, p50))}
+
+
+def test_high_is_the_highest_rate_that_both_hold_and_medium_at_most_half_of_it() -> None:
+    runs = {
+        OURS: [run(100, 50, 80), run(400, 60, 100), run(1_000, 70, 120), run(2_000, 80, 200)],
+        OWPOA: [run(100, 50, 90), run(400, 60, 200), run(1_000, 90, 360), run(2_000, 3_000, 5_000)],
+        STRUCTURED: [run(rate, 500, 1_200) for rate in (100, 400, 1_000, 2_000)],
+    }
+    told = judged({"app": runs})
+    assert told["rates"] == {"app": {"medium": 400, "high": 1_000}}
+    ratios = ratios_of(told)
+    assert (ratios["latency_vs_owpoa_medium"], ratios["latency_vs_owpoa_high"]) == (2.0, 3.0)
+    assert (ratios["latency_vs_owpoa"], ratios["latency_vs_structured"]) == (2.0, 10.0)
+
+
+def test_a_rate_is_not_held_if_rows_come_ever_later() -> None:
+    idle = run(100, 50, 80)
+    assert is_held(idle, run(1_000, 300, 900, (290.0, 310.0)))
+    assert not is_held(idle, run(1_000, 500, 900, (200.0, 800.0)))
+    assert not is_held(idle, run(1_000, 1_100, 1_200))
+
+
+def test_the_way_to_the_centre_and_back_is_the_mean_over_all_peers() -> None:
+    """Peers are in pairs: 20 ms within the zone of the centre, 40, 60 and 50 ms to the other three."""
+    assert links_ms() == pytest.approx((0 + 20 + 2 * (40 + 60 + 50)) / 8)
