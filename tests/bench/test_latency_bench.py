@@ -8,14 +8,19 @@ import pytest
 from bench.latency import OURS, OWPOA, STRUCTURED, Plan, is_held, judged, links_ms, ratios_of, run_plan
 
 SHORT = Plan(
-    rates={"urban.sensing": (80.0, 160.0)}, warm_s=1.0, measure_s=2.0, processes=1, spark=False, structured=False
+    rates={"debs2015.frequent_routes": (80.0, 160.0)},
+    warm_s=1.0,
+    measure_s=2.0,
+    processes=1,
+    spark=False,
+    structured=False,
 )
 
 
 @pytest.mark.slow
 def test_both_kinds_of_nodes_are_measured_with_the_same_rows(tmp_path: Path) -> None:
     result = run_plan(SHORT, tmp_path / "latency.json", lambda _: None)
-    runs = result["details"]["apps"]["urban.sensing"]
+    runs = result["details"]["apps"]["debs2015.frequent_routes"]
     for side in (OURS, OWPOA):
         assert [one["rate"] for one in runs[side]] == [80.0, 160.0]
         assert all(20.0 < one["p50"] <= one["p99"] for one in runs[side]), "a row crosses a link of 20 ms at least"

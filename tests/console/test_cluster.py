@@ -21,10 +21,11 @@ ENDLESS: Final = 10**9
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The addresses of three nodes, each a process of its own."""
+    """The addresses of three nodes in as many zones, by zone; each is a process of its own."""
     with Daemon("cluster", 3, "--zones", 3, "--processes", "--no-spark") as cluster:
         cluster.until("ready")
-        yield cluster.all_that("listening", "address")
+        zones = zip(cluster.all_that("listening", "zone"), cluster.all_that("listening", "address"), strict=True)
+        yield [address for _, address in sorted(zones)]
         assert cluster.stop() == (0, "")
 
 
@@ -173,7 +174,7 @@ def test_a_port_that_is_taken_ends_it_with_the_reason_and_nothing_is_left(tmp_pa
         with Daemon("cluster", 2, "--processes", "--no-spark", "--port", taken, temporary=tmp_path) as cluster:
             code, told = cluster.ended()
         assert code == 1
-        assert f"127.0.0.1:{taken}" in told
+        assert f"port {taken} of 127.0.0.1 cannot be opened" in told
         assert list(tmp_path.iterdir()) == []
 
 

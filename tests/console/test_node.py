@@ -145,7 +145,10 @@ def _attack_as_a_user(ring: Ring, address: str, rng: random.Random) -> None:
     """Somebody with a certificate who greets, and goes on with noise, with too much, and with half a request."""
     theirs = load_credentials(ring.user(Role.SEE))
     greeting = b"".join(pieces_of(packed(theirs.greeting("user"), None), 1 << 20))
-    for data in (rng.randbytes(100_000), (1 << 29).to_bytes(4, "little"), b"\x40\x00\x00\x00half of it"):
+    noise = rng.randbytes(1_000)
+    no_message = len(noise).to_bytes(4, "little") + noise
+    too_long = (1 << 29).to_bytes(4, "little")
+    for data in (rng.randbytes(100_000), no_message, too_long, b"\x40\x00\x00\x00half of it"):
         with _dialled(address, theirs.dialling()) as user:
             _send(user, greeting + data)
             user.shutdown(socket.SHUT_RDWR) if data.endswith(b"it") else _rest(user)

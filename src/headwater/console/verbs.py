@@ -3,7 +3,7 @@
 import datetime as dt
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import orjson
@@ -13,11 +13,11 @@ from rich.console import Console
 from headwater.console.run import DiscardOption, SetOption
 from headwater.console.screen import screen
 from headwater.console.showing import show_apps, show_nodes, status_view
-from headwater.model.errors import ConfigError, EngineError
+from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, NodeLine, StatusTold, UpgradeTold
+from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, UpgradeTold
 
 ToOption = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", envvar="HEADWATER_TO", help="A node of the cluster.")
@@ -35,6 +35,7 @@ AtOption = Annotated[
     typer.Option("--at", metavar="SOURCE=NODE", help="Where a source is read; may be repeated.", show_default="--to"),
 ]
 HERE = "127.0.0.1:7100"
+SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
 
 
 def submit(
@@ -156,8 +157,15 @@ def drain(
         told = cluster.drain(node)
         if not as_json:
             print(f"{told.node} is leaving: {_left(told)}")
-        while wait and (found := _find_node(cluster, told.node)):
-            news = cluster.drain(told.node) if found.is_draining else told
+        looks_left = SILENT_LOOKS
+        while wait and _is_there(cluster, told.node):
+            try:
+                news = cluster.drain(told.node)
+                looks_left = SILENT_LOOKS
+            except HeadwaterError as failure:  # it may be just leaving
+                news, looks_left = told, looks_left - 1
+                if not looks_left:
+                    raise EngineError(f"{failure}; it goes on leaving when it is back") from failure
             if news != told and not as_json:
                 print(f"{told.node}: {_left(news)}")
             told = news
@@ -168,11 +176,9 @@ def drain(
         print(f"{told.node} has left, and nothing of any app is left there")
 
 
-def _find_node(cluster: Cluster, address: str) -> NodeLine | None:
+def _is_there(cluster: Cluster, address: str) -> bool:
     told = cluster.nodes()
-    if address in told.silent:
-        raise EngineError(f"{address} does not answer; it goes on leaving when it is back (see `headwater nodes`)")
-    return next((node for node in told.nodes if node.address == address), None)
+    return address in told.silent or any(node.address == address for node in told.nodes)
 
 
 def _left(told: DrainTold) -> str:

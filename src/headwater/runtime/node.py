@@ -10,6 +10,7 @@ The store is the truth. Everything here can be lost at any moment; a node starte
 import contextlib
 import gc
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -81,7 +82,7 @@ class Node:
         self._temporary = Path(tempfile.mkdtemp(prefix="headwater-")) if self.config.store is None else None
         directory = self._temporary if self._temporary is not None else Path(self.config.store or ".")
         self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
-        self._run_directory = Path(tempfile.mkdtemp(prefix="headwater-run-"))
+        self._run_directory = Path(tempfile.mkdtemp(prefix=_run_prefix(os.getpid())))
         self.apps: dict[str, App] = {}
         self.notes: list[str] = []
         self.pressure = Pressure(self.config.pressure)
@@ -426,3 +427,13 @@ class Node:
 
 def _runs_anywhere(scheduler: Scheduler, app: AppId) -> bool:
     return any(part.instance.app == app for worker in scheduler.workers.values() for part in worker.assignments)
+
+
+def _run_prefix(pid: int) -> str:
+    return f"headwater-run-{pid}-"
+
+
+def delete_runs_of(pid: int) -> None:
+    """Delete what a process that was killed has left behind of its nodes: sockets and logs, no rows."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_run_prefix(pid)}*"):
+        shutil.rmtree(left, ignore_errors=True)

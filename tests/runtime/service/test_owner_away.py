@@ -20,7 +20,8 @@ def few(tmp_path: Path) -> Iterator[FewNodes]:
 
 def _run_at_both(few: FewNodes, file: Path) -> None:
     """Have a flow run that the second node owns and the first one reads."""
-    few.add(), few.add()
+    few.add()
+    few.add()
     with few.client(1) as cluster:
         cluster.submit(file, at={"made": few.nodes[0].own.address})
         while cluster.status("sums").rows_out < 1_000:
@@ -31,7 +32,8 @@ def test_after_a_power_cut_nothing_is_deleted_before_the_owner_is_back(few: FewN
     """Whoever is back first runs nothing of the app, and nobody is there to ask; that does not mean that it ended."""
     out = tmp_path / "out.json"
     _run_at_both(few, write_sums(tmp_path, "sums", out, 8_000, rate=2_000))
-    few.stop(0), few.stop(1)
+    few.stop(0)
+    few.stop(1)
     few.restart_alone(0)
     few.do(few.nodes[0].leftovers.look())
     assert len(few.nodes[0].plant.parts) == 1
@@ -57,7 +59,8 @@ def test_an_app_whose_owner_is_away_is_listed_and_a_question_for_it_says_who_is_
 
 
 def test_the_list_tells_what_has_finished_failed_or_lacks_something(few: FewNodes, tmp_path: Path) -> None:
-    few.add(), few.add()
+    few.add()
+    few.add()
     raises = tmp_path / "raises.py"
     raises.write_text(
         "import headwater as hw\n"

@@ -31,6 +31,7 @@ class RequestRefused(HeadwaterError):
     def __init__(self, refusal: Refusal) -> None:
         """Keep the facts apart."""
         self.what, self.where, self.remedy = refusal.what, refusal.where, refusal.remedy
+        self.may_pass = refusal.may_pass
         super().__init__(str(refusal))
 
 
@@ -62,7 +63,7 @@ Answering = Callable[[Caller, Any], Awaitable[Any]]
 def refusal_of(failure: Exception, where: str) -> Refusal:
     """Return what a user is told of an error: its sentence, or of our own mistakes only that there was one."""
     if isinstance(failure, RequestRefused):
-        return Refusal(failure.what, failure.where or where, failure.remedy)
+        return Refusal(failure.what, failure.where or where, failure.remedy, failure.may_pass)
     if isinstance(failure, HeadwaterError):
         return Refusal(shortened(str(failure)), where)
     return Refusal(f"internal error: {type(failure).__name__}", where, "the node's log says more")

@@ -46,6 +46,7 @@ class Refusal(msgspec.Struct, array_like=True, tag="refusal", frozen=True):
     what: Told
     where: Told = ""
     remedy: Told = ""
+    may_pass: bool = False  # it is worth asking again later: somebody is away, or has yet to find its place
 
     def __str__(self) -> str:
         """Return it as one sentence."""

@@ -18,6 +18,7 @@ from headwater.runtime.service.questions import (
     DrainHere,
     EndHere,
     LogsHere,
+    Look,
     Looked,
     PartInShort,
     StatusHere,
@@ -62,7 +63,7 @@ class Desk:
     async def requested(self, caller: Caller, request: Any) -> Any:
         """Answer a user's request."""
         if not self._node.machine.is_active:
-            raise self._refused("this node is not in the ring yet", "ask again in a moment, or another node")
+            raise self._refused("this node is not in the ring yet", "ask again in a moment, or another", may_pass=True)
         match request:
             case Submit():
                 return await self._submit(caller, request)
@@ -83,8 +84,8 @@ class Desk:
                 return await self._drain(name)
         raise AssertionError(request)
 
-    def _refused(self, what: str, remedy: str) -> RequestRefused:
-        return RequestRefused(Refusal(what, self._node.own.address, remedy))
+    def _refused(self, what: str, remedy: str, *, may_pass: bool = False) -> RequestRefused:
+        return RequestRefused(Refusal(what, self._node.own.address, remedy, may_pass))
 
     async def _ask(self, peer: Peer, question: Any) -> Any:
         return await self._node.asking.ask(peer, question)
@@ -97,7 +98,7 @@ class Desk:
     async def _submit(self, caller: Caller, request: Submit) -> Submitted:
         """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
         name = read_flow(request.flow).app
-        if await self._node.directory.find(name) is not None:
+        if await self._is_taken(name):
             raise self._refused(
                 f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
             )
@@ -108,6 +109,17 @@ class Desk:
             owner = self._in_zone(request.zone, _staying(looked))
         answer: Submitted = await self._ask(owner, SubmitHere(request.flow, caller.name, at))
         return answer
+
+    async def _is_taken(self, name: str) -> bool:
+        """Whether there is an app of this name; whoever keeps names does not hear of its end, so its owner is asked."""
+        known = await self._node.directory.find(name)
+        if known is None:
+            return False
+        try:
+            looked: Looked = await self._node.asking.ask(known.owner, Look(), LOOK_S)
+        except Silent:
+            return True  # it may be back with the app
+        return any(line.name == name for line in looked.owned)
 
     async def _places(self, at: dict[str, str]) -> dict[str, Peer]:
         """Return the nodes that a user means for sources."""
@@ -173,9 +185,8 @@ class Desk:
 
     def _away(self, app: str, owner: str, on: list[str]) -> RequestRefused:
         goes_on = f"what is on {', '.join(on)} goes on" if on else "nothing of it is on any other node"
-        return self._refused(
-            f"{owner} answers for {app!r}, and does not answer; {goes_on}", "start it again: rows wait for it meanwhile"
-        )
+        what = f"{owner} answers for {app!r}, and does not answer; {goes_on}"
+        return self._refused(what, "start it again: rows wait for it meanwhile", may_pass=True)
 
     async def _stop(self, caller: Caller, app: str) -> Stopped:
         found = await self._found_for(caller, app)

@@ -7,6 +7,7 @@ with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
 """
 
 import getpass
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.links.client import NodeClient, connect
 from headwater.runtime.links.credentials import Credentials, insecure_user, load_credentials
+from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
 from headwater.runtime.service.requests import (
     REQUESTS,
@@ -149,16 +151,26 @@ class Cluster:
         return answer
 
     def wait(self, app: str, timeout_s: float | None = None) -> StatusTold:
-        """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer."""
-        gives_up = None if timeout_s is None else time.monotonic() + timeout_s
+        """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
+
+        Nodes that are away meanwhile are waited for, too.
+        """
+        gives_up = math.inf if timeout_s is None else time.monotonic() + timeout_s
         before: StatusTold | None = None
         while True:
-            status = self.status(app)
+            is_over = time.monotonic() > gives_up
+            try:
+                status = self.status(app)
+            except RequestRefused as refused:
+                if is_over or not refused.may_pass:
+                    raise
+                time.sleep(LOOK_S)
+                continue
             if status.state == "failed":
                 raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
             if before is not None and is_at_rest(before, status):
                 return status
-            if gives_up is not None and time.monotonic() > gives_up:
+            if is_over:
                 raise EngineError(f"{app} is {status.state} after {timeout_s:g} s: {status.waiting} rows wait")
             before = status
             time.sleep(LOOK_S)
