@@ -14,6 +14,7 @@ from headwater.runtime.links.client import AsyncNodeClient, connect_async
 from headwater.runtime.service.client import user_credentials
 from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
 from headwater.runtime.service.requests import REQUESTS, StopApp, Submit, Submitted
+from headwater.runtime.service.signing import signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,13 @@ class Users:
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         """Reach nobody yet."""
-        self._peers = peers
+        self._peers, self._credentials = peers, user_credentials(None, insecure=True)
         self._clients: dict[str, AsyncNodeClient] = {}
 
     async def __aenter__(self) -> "Users":
         """Reach all."""
-        credentials = user_credentials(None, insecure=True)
         for peer in self._peers:
-            self._clients[peer.address] = await connect_async(peer.address, credentials, REQUESTS)
+            self._clients[peer.address] = await connect_async(peer.address, self._credentials, REQUESTS)
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -73,7 +73,7 @@ class Users:
         return list(await asyncio.gather(*tasks))
 
     async def _submit(self, wanted: Wanted, due_us: int) -> Arrival:
-        asked = Submit(wanted.text.encode(), "", wanted.at)
+        asked = Submit(signed(wanted.text.encode(), self._credentials, clock_us()), "", wanted.at)
         answer: Submitted = await self._clients[wanted.owner.address].ask(asked)
         return Arrival(wanted, answer.id, due_us)
 

@@ -208,6 +208,12 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise ConfigError(f"{path} is not a certificate in PEM form") from failure
 
 
+def read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
+    """Return all certificates in a file, of which there is one at least: while an authority is replaced, two."""
+    read_certificate(path)
+    return tuple(x509.load_pem_x509_certificates(path.read_bytes()))
+
+
 def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """Return the private key in a file."""
     try:

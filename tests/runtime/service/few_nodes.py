@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import uvloop
 
+from headwater.model.peers import NodeId
 from headwater.node.events import NodeStarted
+from headwater.runtime.authority import DENIED
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
@@ -102,6 +104,17 @@ class FewNodes:
             await node.joined()
 
         self.do(start())
+
+    def deny(self, identity: NodeId) -> None:
+        """Have somebody's certificate count no longer, on all nodes that run."""
+        for node in self.nodes:
+            assert node.settings.certs is not None
+            with (node.settings.certs / DENIED).open("a") as file:
+                file.write(f"{identity.hex()}\n")
+            self.do(self._reloaded(node))
+
+    async def _reloaded(self, node: NodeService) -> None:
+        node.wire.reload()
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""

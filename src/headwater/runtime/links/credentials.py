@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from headwater.model.errors import ConfigError
@@ -23,6 +24,7 @@ from headwater.runtime.authority import (
     DENIED,
     key_pem,
     read_certificate,
+    read_certificates,
     read_denied,
     read_key,
     write_new,
@@ -71,6 +73,13 @@ class Credentials(Protocol):
     def denies(self, other: Identity) -> bool:
         """Whether somebody's certificate counts no longer."""
 
+    @property
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """Whose certificates count; insecure, nobody has any."""
+
+    def sign(self, content: bytes) -> tuple[bytes, bytes]:
+        """Return our certificate (DER) and our signature of something; insecure, both are empty."""
+
     def reloaded(self) -> "Credentials | None":
         """The same from their files, if these have changed."""
 
@@ -85,6 +94,7 @@ class Certified:
     directory: Path
     identity: Identity
     denied: frozenset[NodeId]
+    authorities: tuple[x509.Certificate, ...] = field(repr=False)
     stamp: tuple[tuple[str, int, int], ...] = field(repr=False)  # of the files
     is_secure: bool = True
 
@@ -133,6 +143,12 @@ class Certified:
         """Whether somebody is on the deny list."""
         return other.id in self.denied
 
+    def sign(self, content: bytes) -> tuple[bytes, bytes]:
+        """Sign with the key of the certificate; it is read for this, and not held."""
+        certificate_file, key_file = _files(self.directory)
+        certificate = read_certificate(certificate_file).public_bytes(serialization.Encoding.DER)
+        return certificate, read_key(key_file).sign(content, ec.ECDSA(hashes.SHA256()))
+
     def reloaded(self) -> "Certified | None":
         """Return what the files say now; None if they have not changed."""
         return None if _stamp(self.directory) == self.stamp else load_credentials(self.directory)
@@ -153,7 +169,7 @@ def load_credentials(directory: Path, *, now: dt.datetime | None = None) -> Cert
     denied = read_denied(directory / DENIED)
     if key_file.stat().st_mode & 0o077:
         log.warning("%s can be read by others of this machine; chmod 600 it", key_file)
-    return Certified(directory, identity, denied, stamp)
+    return Certified(directory, identity, denied, read_certificates(directory / CA_CERTIFICATE), stamp)
 
 
 def _refuse_useless(certificate: x509.Certificate, path: Path, now: dt.datetime) -> None:
@@ -190,6 +206,7 @@ class Insecure:
 
     identity: Identity
     is_secure: bool = False
+    authorities: tuple[x509.Certificate, ...] = ()
 
     def accepting(self) -> None:
         """Be dialled in plaintext."""
@@ -213,6 +230,10 @@ class Insecure:
     def denies(self, other: Identity) -> bool:
         """Nobody: there is no list."""
         return False
+
+    def sign(self, content: bytes) -> tuple[bytes, bytes]:
+        """Sign nothing: nobody asks for it."""
+        return b"", b""
 
     def reloaded(self) -> None:
         """Never change."""

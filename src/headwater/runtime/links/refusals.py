@@ -44,6 +44,7 @@ class Reason(StrEnum):
     ROLE = "its role does not allow it"
     TOO_MANY_REQUESTS = "too many requests at once"
     UNKNOWN_REQUEST = "there is no such request"
+    UNTRUSTED_FLOW = "it brought a flow that nobody has signed who may submit"
     REPLACED = "the same node came from another address; has its certificate been copied?"
     NOT_LOOPBACK = "it is not on this machine, and this node is insecure"
 

@@ -139,6 +139,15 @@ class Wire:
         """This node's place on the ring: a hash of its key."""
         return self._credentials.identity.id
 
+    @property
+    def credentials(self) -> Credentials:
+        """Who we are and whom we believe, as the files say it now."""
+        return self._credentials
+
+    def refused(self, reason: Reason, who: str, detail: str = "") -> None:
+        """Count and log that somebody was refused by whoever hears the messages."""
+        self._refusals.note(reason, who, detail)
+
     def start(self) -> None:
         """Let others in, on the loop that runs."""
         loop = asyncio.get_running_loop()

@@ -97,7 +97,7 @@ class Desk:
 
     async def _submit(self, caller: Caller, request: Submit) -> Submitted:
         """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
-        name = read_flow(request.flow).app
+        name = read_flow(self._brought(caller, request.flow)).app
         if await self._is_taken(name):
             raise self._refused(
                 f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
@@ -120,6 +120,16 @@ class Desk:
         except Silent:
             return True  # it may be back with the app
         return any(line.name == name for line in looked.owned)
+
+    def _brought(self, caller: Caller, flow: bytes) -> bytes:
+        """Return a flow that a user has signed and brings; nobody brings those of others."""
+        checked = self._node.trust.arrived(flow)
+        if checked.signer is not None and checked.signer.name != caller.name:
+            raise self._refused(
+                f"{caller.name!r} brings a flow that {checked.signer.name!r} has signed",
+                "sign it with the certificate with which you come",
+            )
+        return checked.flow
 
     async def _places(self, at: dict[str, str]) -> dict[str, Peer]:
         """Return the nodes that a user means for sources."""
@@ -194,6 +204,7 @@ class Desk:
         return Stopped(found.name)
 
     async def _upgrade(self, caller: Caller, request: UpgradeApp) -> UpgradeTold:
+        self._brought(caller, request.flow)
         found = await self._found_for(caller, request.app)
         at = await self._places(request.at)
         wanted = UpgradeHere(

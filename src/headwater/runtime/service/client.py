@@ -38,6 +38,7 @@ from headwater.runtime.service.requests import (
     UpgradeApp,
     UpgradeTold,
 )
+from headwater.runtime.service.signing import signed
 
 LOOK_S: Final = 0.2  # between two looks at an app that is waited for
 PATIENCE_S: Final = 120.0  # for the rows of a version that is to be replaced
@@ -55,7 +56,8 @@ class Cluster:
 
     def __init__(self, to: str, *, certs: str | Path | None = None, insecure: bool = False) -> None:
         """Reach a node."""
-        self._client: NodeClient = connect(to, user_credentials(certs, insecure=insecure), REQUESTS)
+        self._credentials = user_credentials(certs, insecure=insecure)
+        self._client: NodeClient = connect(to, self._credentials, REQUESTS)
 
     def submit(
         self,
@@ -84,8 +86,12 @@ class Cluster:
 
     def submit_text(self, text: FlowText, *, zone: str = "", at: Mapping[str, str] | None = None) -> Submitted:
         """Have one flow run."""
-        answer: Submitted = self._client.ask(Submit(text.encode(), zone, dict(at or {})))
+        answer: Submitted = self._client.ask(Submit(self._signed(text), zone, dict(at or {})))
         return answer
+
+    def _signed(self, text: FlowText) -> bytes:
+        """Put our name to a flow: no node runs it else."""
+        return signed(text.encode(), self._credentials, time.time_ns() // 1_000)
 
     def apps(self) -> AppsTold:
         """Return all apps."""
@@ -130,7 +136,7 @@ class Cluster:
         the end of it. With `only_check` nothing is changed.
         """
         text = _version_of(app, flow_texts(str(flow), ends, settings))
-        wanted = UpgradeApp(app, text.encode(), tuple(given_up), dict(at or {}), patience_s, only_check)
+        wanted = UpgradeApp(app, self._signed(text), tuple(given_up), dict(at or {}), patience_s, only_check)
         answer: UpgradeTold = self._client.ask(wanted)
         return answer
 

@@ -1,8 +1,9 @@
 """A flow on its way to other nodes: as text, never as pickle.
 
 What travels is what the user wrote: the Python file and the modules beside it that it imports, or the name of an
-application that ships with Headwater, with its options. Every node builds the flow by itself and looks whether it came
-out as it did for the user. Only text travels: a file of data has to be where the flow reads it.
+application that ships with Headwater, with its options. Every node makes sure that a user has signed it (`signing.py`),
+builds the flow by itself and looks whether it came out as it did for the user. Only text travels: a file of data has to
+be where the flow reads it.
 """
 
 import ast
@@ -23,9 +24,9 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
-from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows, parted
+from headwater.runtime.service.signing import TEXT_BYTES_MAX, Check
 from headwater.runtime.shipped import is_name
 
 FILES_MAX: Final = 200
@@ -76,12 +77,12 @@ class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.called or self.name
 
     def encode(self) -> bytes:
-        """Return it as it travels; raises FlowError if that is too much."""
+        """Return it as it is signed and travels; raises FlowError if that is too much."""
         encoded = msgspec.msgpack.encode(self)
-        if len(encoded) > FLOW_BYTES_MAX:
+        if len(encoded) > TEXT_BYTES_MAX:
             raise FlowError(
                 f"flow {self.name!r} and the modules it imports have {len(encoded):,} bytes; at most "
-                f"{FLOW_BYTES_MAX:,} can travel. Keep data in files that are on the nodes"
+                f"{TEXT_BYTES_MAX:,} can travel. Keep data in files that are on the nodes"
             )
         return encoded
 
@@ -107,7 +108,7 @@ def flow_texts(
 
 
 def read_flow(encoded: bytes) -> FlowText:
-    """Return what has come; raises FlowError if it is no flow."""
+    """Return what a signed flow holds; raises FlowError if it is no flow."""
     try:
         text = msgspec.msgpack.decode(encoded, type=FlowText)
     except msgspec.MsgspecError as damage:
@@ -126,11 +127,13 @@ def read_flow(encoded: bytes) -> FlowText:
 
 
 @contextmanager
-def built(encoded: bytes, directory: Path) -> Iterator[Graph]:
+def built(signed: bytes, directory: Path, check: Check) -> Iterator[Graph]:
     """Build a flow from its text; its modules are there for as long as the block lasts, which no other flow disturbs.
 
-    `directory` is where texts of flows are put, each under a name of its own.
+    This is the only way from bytes to code, and `check` (of `Trust`) stands before it. `directory` is where texts of
+    flows are put, each under a name of its own.
     """
+    encoded = check(signed).flow
     text = read_flow(encoded)
     with _BUILDING, _modules_of(text, encoded, directory) as written:
         flows = load_flows(written, text.ends.ends(), text.settings)

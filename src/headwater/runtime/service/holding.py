@@ -37,7 +37,7 @@ class Holding:
 
     def _check(self, wanted: Adopt) -> None:
         engine = self._plant.engine
-        with built(wanted.flow, self._plant.flows) as graph:
+        with built(wanted.flow, self._plant.flows, self._plant.trust.arrived) as graph:
             engine.check_spark(graph)
             if engine.registry.find(wanted.predecessor) is not None:
                 engine.registry.check(graph, _upgrade(wanted), wanted.app)
@@ -48,6 +48,7 @@ class Holding:
         is_there = plant.engine.registry.find(wanted.predecessor) is not None
         if wanted.app in plant.parts or not is_there:
             return
+        plant.trust.arrived(wanted.flow)  # before anything is changed
         await plant.close(wanted.predecessor)
         plant.troubles.forget(wanted.predecessor)
         kept = KeptFlow(wanted.app, wanted.key, wanted.flow, Hold.ADOPTED)
@@ -59,7 +60,7 @@ class Holding:
             txn.delete(flow_key(wanted.predecessor))
             kept.keep(txn)
 
-        with built(wanted.flow, self._plant.flows) as graph:
+        with built(wanted.flow, self._plant.flows, self._plant.trust.arrived) as graph:
             self._plant.engine.registry.upgrade(graph, _upgrade(wanted), wanted.app, also=settle)
 
 

@@ -65,14 +65,15 @@ class Ownership:
     async def take(self, wanted: SubmitHere) -> Submitted:
         """Answer for an app from now on: build it once to see that it can be, and have a steward found for it."""
         node = self._node
+        flow, signer = node.trust.arrived(wanted.flow)
         if node.keeping.is_draining:
             raise self.refused("this node is to leave for good", "submit to another")
-        name = read_flow(wanted.flow).app
+        name = read_flow(flow).app
         if any(owned.name == name for owned in node.keeping.owned.values()):
             raise self.refused(f"there is an app {name!r} already", "stop it first, or give this one another (--name)")
         identity = node.new_id(name)
         spec, names = await asyncio.to_thread(self._spec, wanted, identity)
-        owned = Owned(spec, name, wanted.submitter, names)
+        owned = Owned(spec, name, wanted.submitter if signer is None else signer.name, names)
         node.keeping.keep(owned)
         node.handle(AppSubmitted(spec))
         await node.directory.publish(self.whereabouts(owned))
@@ -80,7 +81,7 @@ class Ownership:
 
     def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
         own = self._node.own
-        with built(wanted.flow, self._node.settings.flows) as graph:
+        with built(wanted.flow, self._node.settings.flows, self._node.trust.arrived) as graph:
             self.refuse_unknown(wanted.at, graph.sources, graph.name)
             self._node.engine.check_spark(graph)
             sources = [wanted.at.get(name, own) for name in graph.sources]

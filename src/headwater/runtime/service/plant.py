@@ -47,6 +47,7 @@ from headwater.runtime.app import App
 from headwater.runtime.node import Node
 from headwater.runtime.service.flow_text import built
 from headwater.runtime.service.retrying import Place, Troubles
+from headwater.runtime.service.signing import Check, Trust
 from headwater.runtime.sinks import open_sink
 from headwater.runtime.sources import SourceTask, open_source
 from headwater.runtime.worker import now_us
@@ -140,14 +141,14 @@ class Plant:
 
     store: Store
 
-    def __init__(self, engine: Node, flows: Path, tell: Callable[[NodeEvent], None]) -> None:
+    def __init__(self, engine: Node, flows: Path, trust: Trust, tell: Callable[[NodeEvent], None]) -> None:
         """Begin on an engine that runs; `tell` brings events to the machines, `flows` is for the texts of flows."""
         self.engine, self.store = engine, engine.store
         self.schemas = Schemas()
         self.origin = self._own_name()
         self.parts: dict[str, Part] = {}
         self.troubles: Troubles[Startable] = Troubles()
-        self._tell, self.flows = tell, flows
+        self._tell, self.flows, self.trust = tell, flows, trust
         self._loop = asyncio.get_running_loop()
         self._by_number: dict[AppId, Part] = {}
         self._sinks_here: set[InstanceId] = set()
@@ -255,12 +256,19 @@ class Plant:
         return part
 
     def _build(self, kept: KeptFlow) -> App:
-        with built(kept.flow, self.flows) as graph:
+        with built(kept.flow, self.flows, self._check_of(kept)) as graph:
             self.engine.check_spark(graph)
             with self.store.write() as txn:
                 kept.keep(txn)
             app_id, codes = self.engine.registry.register(graph, kept.id)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
+
+    def _check_of(self, kept: KeptFlow) -> Check:
+        """Return how a flow is to be looked at: what the store has of this very app was, when it arrived."""
+        with self.store.read() as snapshot:
+            packed = snapshot.get(flow_key(kept.id))
+        is_known = packed is not None and msgspec.msgpack.decode(packed, type=KeptFlow).flow == kept.flow
+        return self.trust.kept if is_known else self.trust.arrived
 
     def _failed(self, place: Place, wanted: Startable, why: str) -> None:
         """Say why something was not started, and try it again later."""

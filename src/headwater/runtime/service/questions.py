@@ -22,7 +22,7 @@ from headwater.runtime.service.requests import (
 
 HOPS_MAX: Final = 40  # of a question that goes along the ring; a ring of 128 bits needs 33
 
-Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
 
 
 # --- who is there, and who has what -----------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class SubmitHere(msgspec.Struct, frozen=True, tag="submit-here"):
     """Be the owner of this app."""
 
     flow: Flow
-    submitter: Text
+    submitter: Text  # counts only where nobody has certificates; else it is whoever has signed the flow
     at: Annotated[dict[Text, Peer], Meta(max_length=1_000)]
 
 

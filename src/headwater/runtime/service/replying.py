@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, assert_never
 
 from headwater.model.peers import Peer
+from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service.looking import part_line, parts_in_short, unopened_line
@@ -31,6 +32,7 @@ from headwater.runtime.service.questions import (
 )
 from headwater.runtime.service.recent_log import recent_lines
 from headwater.runtime.service.requests import LogsTold, NodeLine, PartLine
+from headwater.runtime.service.signing import UntrustedFlow
 from headwater.runtime.worker import now_us
 
 if TYPE_CHECKING:
@@ -47,7 +49,14 @@ class Replies:
         self._node = node
 
     async def answer(self, asker: Peer, question: QuestionKind) -> AnswerKind:
-        """Answer another node."""
+        """Answer another node; one that brings a flow which nobody has signed is taken note of."""
+        try:
+            return await self._answer(asker, question)
+        except UntrustedFlow as refusal:
+            self._node.wire.refused(Reason.UNTRUSTED_FLOW, str(asker), str(refusal))
+            raise
+
+    async def _answer(self, asker: Peer, question: QuestionKind) -> AnswerKind:
         node = self._node
         match question:
             case Look():

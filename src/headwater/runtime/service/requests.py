@@ -26,7 +26,7 @@ Text = Annotated[str, Meta(max_length=300)]
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """Run this flow: its sources at these nodes, by name, and all else where the cluster finds room."""
 
-    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
     zone: Text = ""  # of the node that answers for it; none: the one that is asked
     at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # address, or the first digits of the id, by source
 
@@ -55,7 +55,7 @@ class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
     """Let another version of an app's flow take its place, which goes on where this one stands."""
 
     app: Text
-    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
     given_up: Annotated[tuple[Text, ...], Meta(max_length=1_000)] = ()  # of which nothing need be kept
     at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # where sources are read that it did not have before
     patience_s: Annotated[float, Meta(gt=0, le=86_400)] = 120.0  # for its rows to be through; then it goes on as it is

@@ -11,6 +11,7 @@ from headwater.model.time import SECOND
 
 FIRST_US: Final = SECOND  # until the second try; twice as long after each further one
 LONGEST_US: Final = 60 * SECOND
+TROUBLES_MAX: Final = 10_000  # beyond it the oldest is tried no more; whoever wants it says so again
 
 Wanted = TypeVar("Wanted")
 Place = tuple[str, int | None]  # an app's id, and an instance or (negative) a source; None: the app itself
@@ -39,6 +40,8 @@ class Troubles(Generic[Wanted]):
         tries = 1 if known is None else known.tries + 1
         pause_us = min(LONGEST_US, FIRST_US << min(tries - 1, 16))
         self._troubles[place] = Trouble(wanted, why, tries, now_us + pause_us)
+        if len(self._troubles) > TROUBLES_MAX:
+            del self._troubles[next(iter(self._troubles))]
         return known is None or known.why != why
 
     def mended(self, place: Place) -> bool:

@@ -67,6 +67,7 @@ from headwater.runtime.service.owning import Ownership
 from headwater.runtime.service.plant import KeptFlow, Plant
 from headwater.runtime.service.replying import Replies
 from headwater.runtime.service.requests import REQUESTS
+from headwater.runtime.service.signing import Trust
 from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
@@ -150,7 +151,8 @@ class NodeService:
 
     def _assemble(self) -> None:
         settings = self.settings
-        self.plant = Plant(self.engine, settings.flows, self.handle)
+        self.trust = Trust(lambda: self.wire.credentials)
+        self.plant = Plant(self.engine, settings.flows, self.trust, self.handle)
         self.holding = Holding(self.plant)
         self.keeping = Keeping(self.engine.store, settings.data)
         self.desk, self.replies, self.leftovers = Desk(self), Replies(self), Leftovers(self)

@@ -27,6 +27,7 @@ from headwater.model.peers import Peer
 from headwater.node.events import AppSubmitted
 from headwater.node.messages import AppSpec, Placed
 from headwater.node.specs import app_spec
+from headwater.runtime.identity import Identity, Role
 from headwater.runtime.service.asking import LOOK_S, Refused
 from headwater.runtime.service.flow_text import built, read_flow
 from headwater.runtime.service.homes import carried_homes
@@ -89,7 +90,10 @@ class Upgrades:
         ownership = self._node.ownership
         owned = ownership.find(wanted.app)
         self._refuse_busy(owned)
-        name, flow = read_flow(wanted.flow).name, read_flow(owned.spec.flow).name
+        trust = self._node.trust
+        after, signer = trust.arrived(wanted.flow)
+        self._refuse_others(owned, signer)
+        name, flow = read_flow(after).name, read_flow(trust.kept(owned.spec.flow).flow).name
         if name != flow:
             raise ownership.refused(f"the new version is of flow {name!r}, not of {flow!r}", "keep the name")
         parts, silent = await ownership.parts(owned)
@@ -125,14 +129,22 @@ class Upgrades:
             what = f"{owned.name} is being ended or upgraded already"
             raise self._node.ownership.refused(what, "wait until that is done")
 
+    def _refuse_others(self, owned: Owned, signer: Identity | None) -> None:
+        """Refuse a version that is signed by somebody whose app it is not; which node asks for it does not count."""
+        if signer is not None and not signer.role.includes(Role.OPERATE) and signer.name != owned.submitter:
+            raise self._node.ownership.refused(
+                f"{owned.name} was submitted by {owned.submitter!r}, and the new version is signed by {signer.name!r}",
+                "ask for a certificate with the role 'operate'",
+            )
+
     async def _ask(self, peer: Peer, question: QuestionKind) -> None:
         await self._node.asking.ask(peer, question)
 
     def _plan(self, owned: Owned, wanted: UpgradeHere, has_failed: bool) -> tuple[Upgrading, Succession]:
-        flows = self._node.settings.flows
-        with built(owned.spec.flow, flows) as before:
+        flows, trust = self._node.settings.flows, self._node.trust
+        with built(owned.spec.flow, flows, trust.kept) as before:
             pass
-        with built(wanted.flow, flows) as after:
+        with built(wanted.flow, flows, trust.arrived) as after:
             self._node.engine.check_spark(after)
         kept = succession(owned.name, manifest_of(before), manifest_of(after), wanted.given_up)
         if has_failed and (before.fingerprint != after.fingerprint or kept.before != kept.after or kept.given_up):
@@ -148,10 +160,10 @@ class Upgrades:
 
     def _homes_now(self, owned: Owned, plan: Upgrading) -> tuple[Placed, ...]:
         """Return where the instances of the next version go on, as those of this one are placed now."""
-        flows = self._node.settings.flows
-        with built(owned.spec.flow, flows) as before:
+        flows, trust = self._node.settings.flows, self._node.trust
+        with built(owned.spec.flow, flows, trust.kept) as before:
             pass
-        with built(plan.spec.flow, flows) as after:
+        with built(plan.spec.flow, flows, trust.kept) as after:
             pass
         kept = succession(owned.name, manifest_of(before), manifest_of(after), plan.given_up)
         return _homes(owned, before, after, kept, takes_rows=plan.takes_rows)

@@ -1,0 +1,269 @@
+"""A node in wrong hands, among real nodes with certificates: it may say what it likes, and no code of its own runs."""
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from headwater.model.peers import NodeId, Peer
+from headwater.node.asking import Answer
+from headwater.node.messages import AnyNodeMessage, ChainSpec, StartAsked
+from headwater.runtime.identity import Role
+from headwater.runtime.links.client import connect
+from headwater.runtime.links.credentials import Certified, Credentials, insecure_user, load_credentials
+from headwater.runtime.links.refusals import Reason
+from headwater.runtime.links.requests import RequestRefused
+from headwater.runtime.links.wire import Wire, WireConfig
+from headwater.runtime.service.asking import Asking, Refused
+from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.flow_text import FlowText, flow_texts
+from headwater.runtime.service.questions import Adopt, QuestionKind, SubmitHere, UpgradeHere
+from headwater.runtime.service.requests import REQUESTS, Submit, UpgradeApp
+from headwater.runtime.service.service import NodeService
+from headwater.runtime.service.signing import SignedFlow, signed
+from headwater.runtime.worker import now_us
+from tests.runtime.flows import by_sensor, expected_sums
+from tests.runtime.links.wires import Cluster as Authority
+from tests.runtime.links.wires import told
+from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
+from tests.runtime.service.sums import rows_of, write_sums
+
+COUNTING: Final = """
+import headwater as hw
+{first}
+made = hw.read.generator(lambda first, count: {{"n": list(range(first, first + count))}}, rows=10**9, rate=500)
+flow = hw.flow("counting", made.sink(hw.to.json({out!r}), name="out"))
+"""
+CHAIN: Final = ChainSpec("chain", 1, 0, (0,))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """The authority of a cluster."""
+    return Authority(tmp_path / "authority")
+
+
+@pytest.fixture
+def few(tmp_path: Path, authority: Authority) -> Iterator[FewNodes]:
+    """Two nodes with certificates."""
+    with FewNodes(tmp_path / "nodes", authority.node) as few:
+        few.add()
+        few.add()
+        yield few
+
+
+class Texts:
+    """Two versions of a flow: what a user wrote, and what somebody else would rather have run, which leaves a mark."""
+
+    def __init__(self, directory: Path) -> None:
+        """Write both."""
+        self.mark = directory / "mark"
+        self.file = directory / "counting.py"
+        self._out = str(directory / "counted.json")
+        self.evil = self._text(f"from pathlib import Path\nPath({str(self.mark)!r}).touch()")
+        self.mark.unlink()
+        self.good = self._text("")
+
+    def _text(self, first: str) -> FlowText:
+        self.file.write_text(COUNTING.format(first=first, out=self._out))
+        [text] = flow_texts(str(self.file))
+        return text
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Texts:
+    """Two versions of a flow."""
+    return Texts(tmp_path)
+
+
+def signed_by(user: Credentials, text: FlowText) -> bytes:
+    """Return a flow with a signature of now."""
+    return signed(text.encode(), user, now_us())
+
+
+def instead(user: Certified, texts: Texts) -> bytes:
+    """Return a flow that a user signed, with another one in its place."""
+    theirs = msgspec.msgpack.decode(signed_by(user, texts.good), type=SignedFlow)
+    return msgspec.msgpack.encode(msgspec.structs.replace(theirs, flow=texts.evil.encode()))
+
+
+class Intruder:
+    """Somebody who has a node's certificate, has joined no ring, and says what they like."""
+
+    def __init__(self, credentials: Certified) -> None:
+        """Have a wire of their own."""
+        self.wire = Wire(WireConfig(listen="127.0.0.1:0"), credentials, on_message=self._hear, rng=Random(1))
+        self.own = Peer(self.wire.node_id, self.wire.address, "nowhere")
+        self._asking = Asking(self.own, self.wire.send, self._answer, Random(2))
+
+    def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
+        if isinstance(message, Answer):
+            self._asking.hear(message)
+
+    async def _answer(self, asker: Peer, question: QuestionKind) -> Any:
+        raise AssertionError("nobody asks an intruder")
+
+    async def __aenter__(self) -> "Intruder":
+        """Begin to speak."""
+        self.wire.start()
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        """Say what is left to say, and hang up."""
+        await self.wire.close(PATIENCE_S)
+
+    async def ask(self, node: NodeService, question: QuestionKind) -> Any:
+        """Ask a node something, and return its answer."""
+        return await self._asking.ask(node.own, question)
+
+    async def refused(self, node: NodeService, question: QuestionKind) -> str:
+        """Ask a node for something that it refuses, and return its sentence."""
+        with pytest.raises(Refused) as refusal:
+            await self.ask(node, question)
+        return str(refusal.value)
+
+    def start(self, node: NodeService, app: str, flow: bytes) -> None:
+        """Have a node run an instance of an app, and read a source."""
+        for instance in (0, -1):
+            asked = StartAsked(self.own, app, 1, instance, CHAIN, node.own, flow, self.own.id)
+            self.wire.send(node.own.address, asked)
+
+
+def test_a_node_by_itself_has_no_code_run_on_others(few: FewNodes, authority: Authority, texts: Texts) -> None:
+    """Whatever it asks for: unsigned, signed by itself, or with the signature that a user gave to something else."""
+    ann, evil, owner = authority.user_credentials(Role.SUBMIT, "ann"), authority.node_credentials(), few.nodes[0]
+    forged = {
+        "no user has signed": signed_by(insecure_user("ann"), texts.evil),
+        "may not submit any": signed_by(evil, texts.evil),
+        "has not signed the flow": instead(ann, texts),
+    }
+
+    async def story(app: str) -> None:
+        async with Intruder(evil) as intruder:
+            for why, flow in forged.items():
+                for wanted in (
+                    SubmitHere(flow, "ann", {}),
+                    UpgradeHere(app, flow, (), {}, 10.0, only_check=True),
+                    UpgradeHere(app, flow, (), {}, 10.0, only_check=False),
+                    Adopt("counting@evil", owner.own.id, flow, app, (), takes_rows=False, only_check=True),
+                    Adopt("counting@evil", owner.own.id, flow, app, (), takes_rows=False),
+                ):
+                    assert why in await intruder.refused(owner, wanted)
+                intruder.start(owner, why, flow)
+
+    with Cluster(owner.own.address, certs=ann.directory) as cluster:
+        [app] = cluster.submit(texts.file)
+        while cluster.status("counting").rows_out == 0:
+            pass
+        told(story(app.id))
+        few.wait_until(lambda: set(owner.plant.troubles.apps()) == set(forged))
+        for why in forged:
+            assert why in " ".join(owner.plant.troubles.of(why, now_us()))
+        status, [line] = cluster.status("counting"), cluster.apps().apps
+        [refused] = [node.refused for node in cluster.nodes().nodes if node.address == owner.own.address]
+    assert not texts.mark.exists()
+    assert (line.id, line.submitter, status.state, status.notes) == (app.id, "ann", "running", [])
+    assert refused[Reason.UNTRUSTED_FLOW] == 5 * len(forged)
+
+
+def test_whose_app_it_is_says_the_certificate_and_not_a_node(few: FewNodes, authority: Authority, texts: Texts) -> None:
+    """A flow that somebody has signed can be brought again by a node that has seen it, and stays theirs."""
+    ann, bob = (authority.user_credentials(Role.SUBMIT, name) for name in ("ann", "bob"))
+    evil, owner = authority.node_credentials(), few.nodes[0]
+
+    async def story() -> None:
+        async with Intruder(evil) as intruder:
+            await intruder.ask(owner, SubmitHere(signed_by(ann, texts.good), "bob", {}))
+
+    told(story())
+    with Cluster(few.nodes[1].own.address, certs=bob.directory) as cluster:
+        assert [app.submitter for app in cluster.apps().apps] == ["ann"]
+        assert cluster.status("counting").submitter == "ann"
+        with pytest.raises(RequestRefused, match="submitted by 'ann', not by 'bob'"):
+            cluster.stop("counting")
+
+
+def test_nobody_brings_what_another_has_signed(few: FewNodes, authority: Authority, texts: Texts) -> None:
+    ann, bob = (authority.user_credentials(Role.OPERATE, name) for name in ("ann", "bob"))
+    address, flow = few.nodes[0].own.address, signed_by(ann, texts.good)
+    with connect(address, bob, REQUESTS) as client:
+        for wanted in (Submit(flow), UpgradeApp("counting", flow)):
+            with pytest.raises(RequestRefused, match="'bob' brings a flow that 'ann' has signed"):
+                client.ask(wanted)
+        with pytest.raises(RequestRefused, match="no user has signed"):
+            client.ask(Submit(signed_by(insecure_user("bob"), texts.good)))
+
+
+def test_neither_submitted_nor_upgraded_is_what_somebody_signed_who_may_not(
+    few: FewNodes, authority: Authority, texts: Texts, tmp_path: Path
+) -> None:
+    """A node that brings it for them changes nothing; who operates may upgrade any app, which stays its submitter's."""
+    ann, bob, gone = (authority.user_credentials(Role.SUBMIT, name) for name in ("ann", "bob", "gone"))
+    operator, seer = (authority.user_credentials(role) for role in (Role.OPERATE, Role.SEE))
+    stranger = Authority(tmp_path / "elsewhere").user_credentials(Role.OPERATE, "ann")
+    then = dt.datetime.now(dt.UTC) - dt.timedelta(days=30)
+    former = load_credentials(authority.user(Role.OPERATE, days=1, now=then), now=then)
+    owner = few.nodes[0]
+    few.deny(gone.identity.id)
+
+    async def story() -> None:
+        async with Intruder(authority.node_credentials()) as intruder:
+            for user, why in (
+                (seer, "may not submit any"),
+                (gone, "is on the deny list"),
+                (stranger, "not of this cluster's authority"),
+                (former, "renew it"),
+            ):
+                flow = signed_by(user, texts.good)
+                assert why in await intruder.refused(owner, SubmitHere(flow, "ann", {}))
+                assert why in await intruder.refused(owner, UpgradeHere("counting", flow, (), {}, 10.0, False))
+            of_bob = UpgradeHere("counting", signed_by(bob, texts.good), (), {}, 10.0, False)
+            assert "signed by 'bob'" in await intruder.refused(owner, of_bob)
+
+    with Cluster(owner.own.address, certs=ann.directory) as cluster:
+        cluster.submit(texts.file)
+        while cluster.status("counting").rows_out == 0:
+            pass
+    told(story())
+    with Cluster(owner.own.address, certs=operator.directory) as cluster:
+        assert cluster.status("counting").version == 1
+        after = cluster.upgraded(cluster.upgrade("counting", texts.file))
+    assert (after.version, after.submitter) == (2, "ann")
+
+
+def test_an_app_of_a_user_who_is_denied_goes_on_where_it_is_also_after_a_restart(
+    few: FewNodes, authority: Authority, tmp_path: Path
+) -> None:
+    """What a node keeps it has looked at when it came; what comes anew of that user is refused."""
+    ann, operator = authority.user_credentials(Role.SUBMIT, "ann"), authority.user_credentials(Role.OPERATE)
+    out, owner = tmp_path / "out.json", few.nodes[0].own.address
+    file = write_sums(tmp_path, "sums", out, 6_000, rate=1_500)
+    with Cluster(owner, certs=ann.directory) as cluster:
+        cluster.submit(file, at={"made": few.nodes[1].own.address})
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+    few.deny(ann.identity.id)
+    for number in (0, 1):
+        few.stop(number)
+        few.restart(number)
+    with Cluster(owner, certs=operator.directory) as cluster:
+        status = cluster.wait("sums", PATIENCE_S)
+    assert (status.submitter, status.is_balanced, status.errors) == ("ann", True, [])
+    assert by_sensor(rows_of(out)) == expected_sums(6_000)
+    [text] = flow_texts(str(file))
+
+    async def story() -> None:
+        async with Intruder(authority.node_credentials()) as intruder:
+            for node in few.nodes:
+                flow = signed_by(ann, text)
+                assert "is on the deny list" in await intruder.refused(node, SubmitHere(flow, "ann", {}))
+                intruder.start(node, "late", flow)
+
+    told(story())
+    for node in few.nodes:
+        few.wait_until(lambda node=node: "late" in node.plant.troubles.apps())  # type: ignore[misc]
+        assert "is on the deny list" in " ".join(node.plant.troubles.of("late", now_us()))
