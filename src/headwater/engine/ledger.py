@@ -66,10 +66,13 @@ def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
     broken = [problem for part in parts for problem in part.broken]
     if doubled < 0:
         broken.append(f"{-doubled} rows have left one node and not come to another")
+    waiting = sum(part.waiting for part in parts) - doubled
+    if waiting < 0:
+        broken.append(f"{-waiting} rows have come to one node that no other had, or has told of")
     return Ledger(
         rows_in=sum(part.rows_in for part in parts),
         rows_out=sum(part.rows_out for part in parts),
-        waiting=sum(part.waiting for part in parts) - doubled,
+        waiting=waiting,
         created=sum(part.created for part in parts),
         copied=sum(part.copied for part in parts),
         dropped=dict(dropped),
