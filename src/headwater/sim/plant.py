@@ -146,7 +146,7 @@ class Plant:
         """Begin on a store, new or not; `written` is told of rows that a sink has taken."""
         self.store, self.disk, self._graph_of, self._written = store, disk, graph_of, written
         self.schemas = Schemas()
-        self.origin, self._term = self._own()
+        self.name, self._term = self._own()
         self.apps: dict[str, PlantApp] = {}
         self.offline_until = Instant(0)  # the devices behind the sources are away until then
         self._scheduler = Scheduler(SchedulerConfig(workers=2, spares_max=0))

@@ -144,7 +144,7 @@ class Plant:
         """Begin on an engine that runs; `tell` brings events to the machines, `flows` is for the texts of flows."""
         self.engine, self.store = engine, engine.store
         self.schemas = Schemas()
-        self.origin = self._own_name()
+        self.name = self._own_name()
         self.parts: dict[str, Part] = {}
         self.troubles: Troubles[Startable] = Troubles()
         self._tell, self.flows = tell, flows
