@@ -31,6 +31,7 @@ class SourceCounts:
     unread: int = 0
     unparsable: int = 0
     refused: int = 0
+    too_large: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
     rows_out = sum(_written(snapshot, InstanceId(app, sink.instance)) for sink in graph.sinks)
     unparsable = sum(source.unparsable for source in sources)
     refused = sum(source.refused for source in sources)
+    too_large = sum(source.too_large for source in sources)
     dropped = {
         "filtered": chains.filtered,
         "unread": chains.unread + sum(source.unread for source in sources),
@@ -114,9 +116,10 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
         "late": chains.unread_late,
         "shed": shed,
         "unparsable": unparsable,
+        "too-large": too_large,
     }
     return Ledger(
-        rows_in=sum(source.stored for source in sources) + unparsable + refused,
+        rows_in=sum(source.stored for source in sources) + unparsable + refused + too_large,
         rows_out=rows_out,
         waiting=waiting,
         created=chains.created,
