@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.connectors import Rows
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
+from headwater.engine.intake import lay_out, put_all, without_giants
 from headwater.engine.ledger import Ledger, SourceCounts, read_ledger
 from headwater.engine.plans import channel_of, plan_chain, source_outlets
 from headwater.engine.reports import TurnReport
-from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
     QueueRecord,
@@ -30,7 +31,7 @@ from headwater.engine.store import (
 from headwater.engine.taking import advance, take
 from headwater.engine.times import read_times
 from headwater.engine.turn import Assignment, Prepared, TurnRunner, commit, prepare
-from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark, share_stamps
+from headwater.model.batch import Mark, Stamp, encode_mark
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import END_OF_TIME
 from headwater.sim.memory_store import MemoryStore
@@ -86,24 +87,28 @@ class SmallNode:
         """Store rows as a source of the flow, the first unless it is named, does: in the queues behind it."""
         batch = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pylist(list(rows))
         name = source if source is not None else next(iter(self.graph.sources))
-        outlets = source_outlets(self.graph, name)
-        sender = channel_of(self._number(name), 0)
-        count = batch.num_rows
+        outlets, schemas = source_outlets(self.graph, name), self.runner.schemas
+        offered = without_giants(Rows(batch, {}))
+        count = offered.batch.num_rows
+        puts = lay_out(
+            offered,
+            outlets,
+            self._number(name),
+            schemas,
+            batches=self._batches,
+            stamps=stamps,
+            now_us=self.now_us,
+        )
         with self.store.write() as txn:
-            known = self.runner.schemas.known(batch.schema)
-            self.runner.schemas.ensure(txn, known)
-            for outlet in outlets:
-                for target, part in spread(outlet, batch, 0, self._batches):
-                    marks = share_stamps(stamps, part.num_rows, count)
-                    mark = Mark(sender, outlet.source)
-                    encoded = encode_entry(known.identity, self.now_us, part.num_rows, marks, known.encode(part), mark)
-                    append(txn, InstanceId(self.app, target), [(part.num_rows, encoded)])
+            schemas.ensure(txn, schemas.known(batch.schema))
+            put_all(txn, self.app, puts)
         self._batches += 1
         self.fed = replace(
             self.fed,
             stored=self.fed.stored + count,
             copied=self.fed.copied + count * max(0, len(outlets) - 1),
             unread=self.fed.unread + (0 if outlets else count),
+            too_large=self.fed.too_large + offered.too_large,
         )
 
     def end(self, source: str | None = None) -> None:

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.engine.adopting import adopt_as_it_lies
 from headwater.engine.channels import (
+    ORIGIN_BYTES,
     Stretch,
     all_received,
     check_entries,
     hand_on,
     make_outbox,
+    origin_of,
     read_stretch,
     receive,
     rows_handed_on,
@@ -145,3 +148,21 @@ def test_whatever_happens_on_the_way_each_row_arrives_once_and_in_order(seed: in
         assert record.put_rows == sum(1 + number % 3 for number in range(made))
         assert received[ORIGIN].until == made
         assert rows_handed_on(near, HERE) == record.put_rows
+
+
+def name_of(store: Store, app: int) -> bytes:
+    """Return the name of an app's queues."""
+    with store.read() as snapshot:
+        return origin_of(snapshot, b"a store's name!!", AppId(app))
+
+
+def test_queues_have_another_name_whenever_they_are_numbered_anew() -> None:
+    """An app that is deleted and comes back has another number in the store; one whose queues are copied goes on."""
+    store = MemoryStore()
+    assert len({name_of(store, 1), name_of(store, 2), name_of(MemoryStore(), 3)}) == 3
+    assert len(name_of(store, 1)) == ORIGIN_BYTES
+    put(store, 1, 2)
+    adopt_as_it_lies(store, AppId(1), AppId(5))
+    adopt_as_it_lies(store, AppId(5), AppId(6))
+    assert name_of(store, 1) == name_of(store, 5) == name_of(store, 6)
+    assert name_of(store, 7) != name_of(store, 6)

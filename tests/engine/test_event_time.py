@@ -105,6 +105,21 @@ def test_what_is_late_does_not_depend_on_how_rows_were_batched(
     assert node.ledger().balanced
 
 
+def test_rows_of_a_large_batch_are_not_late_by_the_time_of_its_end() -> None:
+    """It lies in several entries, which may be taken in several turns; event time comes behind the last of them."""
+    times, schema = [0, 20, 12, 25, 16, 24], SCHEMA.append(pa.field("text", pa.string()))
+    out = hold(source(Closed(schema)).with_watermark("t", "10 seconds", name="marks"))
+    node = SmallNode(flow("held", out.sink(Wall(), name="out"), out.late.sink(Wall(), name="late")), chaining=False)
+    node.feed(pa.RecordBatch.from_pylist([{**at(time), "text": "x" * 600_000} for time in times], schema=schema))
+    node.turn("marks")
+    held = node.graph.chains[-1].head
+    assert len(node.entries(held)) == len(times)
+    node.end()
+    node.settle(rows_max=1)
+    assert node.write_out("late") == []
+    assert seconds(node.write_out("out")) == sorted(times)
+
+
 def test_of_several_inputs_the_slowest_rules() -> None:
     """One source runs ahead; what it brings waits for the other."""
     left, right = rows_from("left"), rows_from("right")

@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.dataflow.stream import flow
-from headwater.engine.ledger import Ledger
+from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.store import entry_key, queue_key, read_queue
 from tests.dataflow.specs import Wall, rows_of_any_kind
 from tests.engine.flows import branching, numbered, relay, repeat
@@ -114,3 +114,15 @@ def test_an_empty_app_balances() -> None:
 
 def _fields(record: object) -> dict[str, int]:
     return {name: getattr(record, name) for name in record._fields}  # type: ignore[attr-defined]
+
+
+def test_rows_that_came_from_nowhere_do_not_balance() -> None:
+    """What lies at both ends of a channel waits once; what lies at one end and never was at the other cannot be."""
+    sent = Ledger(rows_in=5, rows_out=0, waiting=5, created=0, copied=0)
+    kept = Ledger(rows_in=0, rows_out=5, waiting=0, created=0, copied=0, arrived=5)
+    whole = whole_ledger([sent, kept])
+    assert (whole.rows_in, whole.rows_out, whole.waiting, whole.balanced) == (5, 5, 0, True)
+    forgotten = Ledger(rows_in=0, rows_out=0, waiting=0, created=0, copied=0)
+    broken = whole_ledger([forgotten, kept])
+    assert (broken.waiting, broken.balanced) == (-5, False)
+    assert "5 rows" in broken.broken[0]

@@ -24,6 +24,7 @@ class Rows:
     due_us: int | None = None  # when a paced source should have sent the first of them; None means just now
     refused: int = 0  # rows seen again that were stored before, and left out here
     unparsable: int = 0  # lines that are no row and, as the user wished, are left out and counted
+    too_large: int = 0  # rows that no queue takes, left out and counted; the engine leaves out what the source does not
 
 
 @dataclass(frozen=True, slots=True)

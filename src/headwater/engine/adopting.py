@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.dataflow.manifest import Layout
 from headwater.dataflow.succession import Succession
+from headwater.engine.channels import number_on
 from headwater.engine.positions import ConnectorRecord, read_record, write_record
 from headwater.engine.store import (
     Snapshot,
@@ -54,6 +55,8 @@ def adopt_as_it_lies(store: Store, before: AppId, after: AppId) -> None:
     for old, new in zip(app_prefixes(before), app_prefixes(after), strict=True):
         if old[:1] != code:
             copy_range(store, old, new)
+    with store.write() as txn:
+        number_on(txn, before, after)
 
 
 def copy_range(store: Store, source: bytes, target: bytes) -> None:

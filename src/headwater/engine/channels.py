@@ -6,11 +6,13 @@ queue, and are deleted when that node says that they are durable there. The rece
 which number it has them, in the transaction that puts the rows; so what is sent again is refused, and a row is in the
 one place or in the other whoever dies in between.
 
-A sender is named by its store, not by its node: a node that lost its disk numbers anew.
+A sender is named by its store and the place that the app has there, not by its node: a node that lost its disk numbers
+anew, and so does one that was rid of an app and has it again.
 """
 
 import struct
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from headwater.engine.schemas import Schemas
@@ -23,6 +25,7 @@ from headwater.engine.store import (
     entry_key,
     entry_sequence,
     handed_on_key,
+    numbered_key,
     queue_key,
     read_queue,
     received_key,
@@ -30,12 +33,13 @@ from headwater.engine.store import (
 )
 from headwater.model.batch import decode_batch, decode_entry, encode_entry, entry_rows, share_stamps
 from headwater.model.errors import StoreError
-from headwater.model.ids import InstanceId
+from headwater.model.ids import AppId, InstanceId
 
-ORIGIN_BYTES: Final = 16  # the name of a store
+ORIGIN_BYTES: Final = 16  # the name of a store, and of an app's queues in it
 
 _RECEIVED: Final = struct.Struct("<qq")
 _HANDED_ON: Final = struct.Struct("<q")
+_NUMBERED: Final = struct.Struct(">I")
 
 
 class Received(NamedTuple):
@@ -56,6 +60,20 @@ class Stretch(NamedTuple):
     def size_bytes(self) -> int:
         """The bytes of its entries."""
         return sum(len(encoded) for _, encoded in self.entries)
+
+
+def origin_of(snapshot: Snapshot, store_name: bytes, app: AppId) -> bytes:
+    """Return the name of an app's queues in a store: another one whenever their entries are numbered anew.
+
+    A store never gives a number to two apps, nor to one app twice.
+    """
+    numbered = snapshot.get(numbered_key(app)) or _NUMBERED.pack(app)
+    return blake2b(store_name + numbered, digest_size=ORIGIN_BYTES).digest()
+
+
+def number_on(txn: Transaction, before: AppId, after: AppId) -> None:
+    """Let queues that were copied from one number of an app to another go on under the name they have."""
+    txn.put(numbered_key(after), txn.get(numbered_key(before)) or _NUMBERED.pack(before))
 
 
 def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max: int) -> Stretch:
@@ -137,8 +155,9 @@ def receive(
 
 def keep_received(txn: Transaction, instance: InstanceId, origin: bytes, until: int) -> None:
     """Expect nothing before a number from a store: where an instance ran before, it has taken all of it."""
-    if len(origin) != ORIGIN_BYTES or until < 0:
-        raise StoreError(f"no store is named {origin.hex()}, or numbers from {until}")
+    check_origin(origin)
+    if until < 0:
+        raise StoreError(f"no queue numbers its entries from {until}")
     known = read_received(txn, instance, origin)
     txn.put(received_key(instance, origin), _RECEIVED.pack(max(known.until, until), known.rows))
 
@@ -166,6 +185,12 @@ def rows_handed_on(snapshot: Snapshot, instance: InstanceId) -> int:
     """Return how many rows of an instance have gone to other nodes."""
     packed = snapshot.get(handed_on_key(instance))
     return 0 if packed is None else int(_HANDED_ON.unpack(packed)[0])
+
+
+def check_origin(origin: bytes) -> None:
+    """Raise StoreError if what a peer calls its queues cannot be their name."""
+    if len(origin) != ORIGIN_BYTES:
+        raise StoreError(f"no queues are named {origin[:ORIGIN_BYTES].hex()} ({len(origin)} bytes)")
 
 
 def check_entries(entries: Sequence[tuple[int, bytes]], since: int, until: int) -> None:

@@ -1,8 +1,10 @@
 """How a source's rows get into the first queues: laid out outside a transaction, stored in one with the position."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headwater.dataflow.connectors import Rows
+from headwater.engine.cutting import cut, is_large, sieve
 from headwater.engine.plans import Outlet, channel_of
 from headwater.engine.positions import ConnectorRecord, write_record
 from headwater.engine.schemas import Schemas
@@ -13,6 +15,14 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import END_OF_TIME
 
 Put = tuple[int, int, bytes]  # instance, rows, entry
+
+
+def without_giants(rows: Rows) -> Rows:
+    """Return what a source has brought without the rows that no queue takes, which are counted."""
+    if not is_large(rows.batch):
+        return rows
+    fitting, giants = sieve(rows.batch)
+    return replace(rows, batch=fitting, too_large=rows.too_large + len(giants)) if giants else rows
 
 
 def lay_out(
@@ -30,13 +40,17 @@ def lay_out(
     if batch.num_rows == 0:
         return []
     known = schemas.known(batch.schema)
+    large = is_large(batch)
     puts = []
     for outlet in outlets:
+        mark = Mark(channel_of(number, 0), outlet.source)
         for target, part in spread(outlet, batch, 0, batches):
             marks = share_stamps(stamps, part.num_rows, batch.num_rows)
-            mark = Mark(channel_of(number, 0), outlet.source)
-            encoded = encode_entry(known.identity, now_us, part.num_rows, marks, known.encode(part), mark)
-            puts.append((target, part.num_rows, encoded))
+            pieces = cut(part) if large else [part]
+            for piece in pieces:
+                stamped = marks if piece is pieces[-1] else ()
+                encoded = encode_entry(known.identity, now_us, piece.num_rows, stamped, known.encode(piece), mark)
+                puts.append((target, piece.num_rows, encoded))
     return puts
 
 
@@ -72,6 +86,7 @@ def keep_position(
         unread=before.unread + (0 if outlets else count),
         unparsable=before.unparsable + rows.unparsable,
         refused=before.refused + rows.refused,
+        too_large=before.too_large + rows.too_large,
     )
     write_record(txn, app, number, after)
     return after

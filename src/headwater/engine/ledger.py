@@ -31,6 +31,7 @@ class SourceCounts:
     unread: int = 0
     unparsable: int = 0
     refused: int = 0
+    too_large: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,13 @@ def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
     broken = [problem for part in parts for problem in part.broken]
     if doubled < 0:
         broken.append(f"{-doubled} rows have left one node and not come to another")
+    waiting = sum(part.waiting for part in parts) - doubled
+    if waiting < 0:
+        broken.append(f"{-waiting} rows have come to one node that no other had, or has told of")
     return Ledger(
         rows_in=sum(part.rows_in for part in parts),
         rows_out=sum(part.rows_out for part in parts),
-        waiting=sum(part.waiting for part in parts) - doubled,
+        waiting=waiting,
         created=sum(part.created for part in parts),
         copied=sum(part.copied for part in parts),
         dropped=dict(dropped),
@@ -104,6 +108,7 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
     rows_out = sum(_written(snapshot, InstanceId(app, sink.instance)) for sink in graph.sinks)
     unparsable = sum(source.unparsable for source in sources)
     refused = sum(source.refused for source in sources)
+    too_large = sum(source.too_large for source in sources)
     dropped = {
         "filtered": chains.filtered,
         "unread": chains.unread + sum(source.unread for source in sources),
@@ -111,9 +116,10 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
         "late": chains.unread_late,
         "shed": shed,
         "unparsable": unparsable,
+        "too-large": too_large,
     }
     return Ledger(
-        rows_in=sum(source.stored for source in sources) + unparsable + refused,
+        rows_in=sum(source.stored for source in sources) + unparsable + refused + too_large,
         rows_out=rows_out,
         waiting=waiting,
         created=chains.created,

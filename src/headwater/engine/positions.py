@@ -20,10 +20,11 @@ class ConnectorRecord(msgspec.Struct, array_like=True, frozen=True):
     unread: int = 0
     unparsable: int = 0
     refused: int = 0
+    too_large: int = 0
 
     def counts(self) -> SourceCounts:
         """Return the part that the ledger needs."""
-        return SourceCounts(self.stored, self.copied, self.unread, self.unparsable, self.refused)
+        return SourceCounts(self.stored, self.copied, self.unread, self.unparsable, self.refused, self.too_large)
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(ConnectorRecord)

@@ -150,6 +150,11 @@ def handed_on_key(instance: InstanceId) -> bytes:
     return _INSTANCE.pack(b"O", instance.app, instance.number)
 
 
+def numbered_key(app: AppId) -> bytes:
+    """Where it lies under which number of an app the entries of its queues began to be numbered, if another's."""
+    return _APP.pack(b"B", app)
+
+
 def lot_key(instance: InstanceId) -> bytes:
     """Where it lies under which lot an instance runs here, or did last."""
     return _INSTANCE.pack(b"L", instance.app, instance.number)
@@ -173,7 +178,7 @@ def lot_instance(key: bytes) -> int:
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
     return tuple(
-        _APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N")
+        _APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B")
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.dataflow.graph import Spread
+from headwater.engine.cutting import ROW_BYTES_MAX, cut, is_large, sieve
 from headwater.engine.keyed_state import Known, StateMemory, StoredState
 from headwater.engine.plans import ChainPlan, Outlet
 from headwater.engine.puts import Put
@@ -96,9 +97,11 @@ def prepare(
     ended_us = clock()
     prepared = Prepared(taken, plan, result, [], known=known, compute_us=ended_us - began_us)
     for emission in result.emissions:
-        _emit_all(prepared, emission, schemas, ended_us, times)
+        _emit_all(prepared, chain, emission, schemas, ended_us, times)
     for index, batches in result.dead.items():
-        _emit(prepared, plan.errors.get(index, ()), unite(batches), schemas, ended_us, index=index, dead=True)
+        letters = unite(batches)
+        outlets, large = plan.errors.get(index, ()), is_large(letters)
+        _emit(prepared, outlets, letters, schemas, ended_us, large=large, index=index, dead=True)
     if times is not None:
         _settle_times(prepared, times, ended_us)
     return prepared
@@ -120,6 +123,17 @@ def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segmen
     return segments
 
 
+def _without_giants(prepared: Prepared, chain: OpenChain, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Treat rows that no queue takes as ones at which the operator that made them raises; return the others."""
+    last = len(chain.operators) - 1
+    fitting, giants = sieve(batch)
+    for giant in giants:
+        error = f"it made a row of {giant.nbytes:,} bytes; more than {ROW_BYTES_MAX:,} fit in no queue"
+        chain.give_up(last, giant, error, "where its rows leave it", prepared.result)
+    prepared.result.counts[last].made -= len(giants)
+    return fitting if fitting.num_rows else None
+
+
 def _settle_times(prepared: Prepared, times: Times, now_us: int) -> None:
     """Keep how far time has come, and pass the end on to those who read the dead letters."""
     plan, instance = prepared.plan, prepared.taken.instance
@@ -132,7 +146,9 @@ def _settle_times(prepared: Prepared, times: Times, now_us: int) -> None:
     prepared.wake_us = times.wake_us
 
 
-def _emit_all(prepared: Prepared, emission: Emission, schemas: Schemas, now_us: int, times: Times | None) -> None:
+def _emit_all(
+    prepared: Prepared, chain: OpenChain, emission: Emission, schemas: Schemas, now_us: int, times: Times | None
+) -> None:
     """Lay out the rows of all ports, and tell those who got none how far time has come."""
     plan = prepared.plan
     mark = Mark(plan.sender(-1, prepared.taken.instance))
@@ -145,10 +161,13 @@ def _emit_all(prepared: Prepared, emission: Emission, schemas: Schemas, now_us: 
     for port, batch in enumerate(emission.outputs):
         outlets = plan.outlets[port]
         told: dict[int, set[int]] = {}
+        large = batch is not None and is_large(batch)
+        if large:
+            batch = _without_giants(prepared, chain, batch)
         if batch is not None:
             _check_key(plan, outlets, batch)
             late = plan.operators[-1].operator.ports[port].startswith(LATE)
-            told = _emit(prepared, outlets, batch, schemas, now_us, late=late, mark=mark)
+            told = _emit(prepared, outlets, batch, schemas, now_us, large=large, late=late, mark=mark)
         if news:
             _put_marks(prepared, outlets, mark, told, now_us)
 
@@ -174,6 +193,7 @@ def _emit(
     schemas: Schemas,
     now_us: int,
     *,
+    large: bool,
     index: int = -1,
     dead: bool = False,
     late: bool = False,
@@ -196,7 +216,11 @@ def _emit(
         for target, part in spread(outlet, batch, own_index, taken.record.turns):
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
             labelled = sent._replace(source=outlet.source)
-            prepared.puts.append(Put(target, part.num_rows, now_us, labelled, part, known, stamps))
+            *before, last = cut(part) if large else (part,)
+            for piece in before:  # time comes behind the last of them
+                unmarked = Mark(labelled.sender, labelled.source)
+                prepared.puts.append(Put(target, piece.num_rows, now_us, unmarked, piece, known))
+            prepared.puts.append(Put(target, last.num_rows, now_us, labelled, last, known, stamps))
             reached.setdefault(number, set()).add(target)
     return reached
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from headwater.engine.channels import Stretch, check_entries, hand_on, read_stretch, receive
+from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch, receive
 from headwater.engine.plans import ChainPlan
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import Store, Transaction, read_queue, schema_key
@@ -27,6 +27,7 @@ from headwater.model.time import Instant
 from headwater.node import row_messages as m
 from headwater.node.events import NoteRefused, NoteRowsGone, NoteRowsPut
 from headwater.node.part import Ground
+from headwater.node.wayfinding import Bindings, Seekers
 from headwater.overlay.trees import Trees
 
 BOUND: Final = ("bound", b"")
@@ -36,7 +37,7 @@ class Dock(Protocol):
     """What a node's engine has for those who carry rows: its store, and who may be let in."""
 
     store: Store
-    origin: bytes  # the store's own name
+    name: bytes  # the store's own
     schemas: Schemas
 
     def room_bytes(self, app: AppId) -> int:
@@ -58,6 +59,7 @@ class OpenApp:
 
     id: AppId
     key: NodeId
+    origin: bytes  # the name of its queues here
     here: set[int] = field(default_factory=set)  # instances that run here: their rows are taken here
     leaving: set[int] = field(default_factory=set)  # instances that are moving elsewhere: no more rows are taken
 
@@ -84,6 +86,7 @@ class Outbox:
     room_bytes: int | None = None  # what it would take, as of its last answer
     tries: int = 0  # unanswered
     schemas: set[int] = field(default_factory=set)  # that its host knows
+    disbelieved: NodeId | None = None  # who said that it had more than there ever was: told of once
 
     @property
     def place(self) -> tuple[str, int]:
@@ -118,12 +121,12 @@ class Carrying:
         self._config = ground.config.carrying
         self.apps: dict[str, OpenApp] = {}
         self.outboxes: dict[tuple[str, int], Outbox] = {}
-        self._bound: dict[tuple[str, int], tuple[Peer, Instant]] = {}  # what we were told by those below us
-        self._asked: dict[tuple[str, int], Instant] = {}  # when a steward was last asked for an instance
-        self._seekers: dict[tuple[str, int], dict[NodeId, Peer]] = {}  # whose rows wait for the answer
+        self._bindings = Bindings(self._config.bound_kept)  # what we were told by those below us
+        self._seekers = Seekers(self._config.bound_kept)
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
+        self._seekers.check()
         for (app, number), outbox in self.outboxes.items():
             assert app in self.apps, f"an outbox of {app}, which is not open"
             assert number not in self.apps[app].here, "an instance that runs here has an outbox"
@@ -135,7 +138,10 @@ class Carrying:
     def opened(self, app: str, identity: AppId, key: NodeId) -> None:
         """Take note that an app has queues here."""
         if app not in self.apps:
-            self.apps[app] = OpenApp(identity, key)
+            assert self._dock is not None, "a node without an engine has no apps"
+            with self._dock.store.read() as snapshot:
+                origin = origin_of(snapshot, self._dock.name, identity)
+            self.apps[app] = OpenApp(identity, key, origin)
 
     def closed(self, app: str) -> None:
         """Carry nothing of an app any more."""
@@ -149,8 +155,7 @@ class Carrying:
         self._drop((app, instance))
         if instance not in self.apps[app].leaving:
             self._tell_up(app, (instance,))
-        if BOUND not in self._ground.timers:
-            self._ground.come_back(BOUND, self._config.tell)
+        self._come_back()
 
     def runs_no_more(self, app: str, instance: int) -> None:
         """Carry on what lies here for an instance that ran here."""
@@ -169,7 +174,7 @@ class Carrying:
     def has_gone_to(self, app: str, instance: int, host: Peer) -> None:
         """Show rows the way to where an instance has moved."""
         self.open_door(app, instance)
-        self._bound[app, instance] = (host, self._ground.now)
+        self._bindings.keep((app, instance), host, self._ground.now)
 
     def is_empty(self) -> bool:
         """Whether no rows lie here that have to go elsewhere."""
@@ -190,13 +195,14 @@ class Carrying:
             if known.here:
                 self._tell_up(app, sorted(known.here - known.leaving))
                 told = True
-        now = self._ground.now
-        self._bound = {
-            place: (host, heard)
-            for place, (host, heard) in self._bound.items()
-            if now - heard <= self._config.bound_kept
-        }
-        if told or self._bound:
+        self._bindings.forget_old(self._ground.now)
+        self._seekers.forget_old(self._ground.now)
+        if told or self._bindings or self._seekers:
+            self._come_back()
+
+    def _come_back(self) -> None:
+        """Tell again what runs here, and forget what others do not."""
+        if BOUND not in self._ground.timers:
             self._ground.come_back(BOUND, self._config.tell)
 
     def _tell_up(self, app: str, instances: list[int] | tuple[int, ...]) -> None:
@@ -211,14 +217,14 @@ class Carrying:
         """Remember what runs below us, and tell the nodes above."""
         for instance, host in message.bound[: m.BOUND_MAX]:
             place = (message.app, instance)
-            self._bound[place] = (host, self._ground.now)
+            self._bindings.keep(place, host, self._ground.now)
             self._answer_seekers(place, host)
-        if BOUND not in self._ground.timers:
-            self._ground.come_back(BOUND, self._config.tell)
+        self._come_back()
         above = self._above(message.key)
         if above is not None and message.hops < m.HOPS_MAX:
             own = self._ground.own
-            self._ground.send(above, m.InstancesHere(own, message.app, message.key, message.bound, message.hops + 1))
+            bound = message.bound[: m.BOUND_MAX]
+            self._ground.send(above, m.InstancesHere(own, message.app, message.key, bound, message.hops + 1))
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -279,12 +285,11 @@ class Carrying:
         entries = stretch.entries[: m.ENTRIES_MAX]
         until = stretch.until if len(entries) == len(stretch.entries) else entries[-1][0] + 1
         own, app = self._ground.own, self.apps[outbox.app]
-        assert self._dock is not None
         sending = m.Sending(
             outbox.app,
             app.key,
             outbox.instance.number,
-            self._dock.origin,
+            app.origin,
             outbox.base,
             stretch.since,
             until,
@@ -309,7 +314,10 @@ class Carrying:
     def rows_kept(self, message: m.RowsKept) -> None:
         """Forget what the other end has, and send more."""
         outbox = self.outboxes.get((message.app, message.instance))
-        if outbox is None or self._dock is None or message.origin != self._dock.origin:
+        if outbox is None or message.origin != self.apps[message.app].origin:
+            return
+        if message.until > self._end_of(outbox):
+            self._refuse_answer(outbox, message)
             return
         outbox.host, outbox.room_bytes, outbox.tries = message.sender, message.room_bytes, 0
         if message.lacks_schema:
@@ -320,6 +328,20 @@ class Carrying:
         else:
             self._hand_on(outbox, message.until)
         self._send(outbox, patient=True)
+
+    def _end_of(self, outbox: Outbox) -> int:
+        assert self._dock is not None
+        with self._dock.store.read() as snapshot:
+            return read_queue(snapshot, outbox.instance).next_sequence
+
+    def _refuse_answer(self, outbox: Outbox, message: m.RowsKept) -> None:
+        """Believe nobody who has what was never sent; what is not answered otherwise is sent again."""
+        if message.sender.id != outbox.disbelieved:
+            outbox.disbelieved = message.sender.id
+            why = (
+                f"rows of {outbox.app} for instance {outbox.instance.number} are said to be kept up to {message.until}"
+            )
+            self._ground.emit(NoteRefused(f"{why} by {message.sender}, and have never been so many"))
 
     def _hand_on(self, outbox: Outbox, until: int) -> None:
         assert self._dock is not None
@@ -356,20 +378,16 @@ class Carrying:
 
     def _bound_to(self, place: tuple[str, int]) -> Peer | None:
         """Return who has an instance, as we were told of late."""
-        bound = self._bound.get(place)
-        if bound is None or self._ground.now - bound[1] > self._config.bound_kept:
-            return None
-        return None if bound[0].id in self._ground.ring.known.dead else bound[0]
+        host = self._bindings.find(place, self._ground.now)
+        return None if host is None or host.id in self._ground.ring.known.dead else host
 
     def _ask_for_home(self, place: tuple[str, int], message: m.RowsSent) -> None:
         """At the root: have the steward say where an instance is, or place it. The rows stay where they lie."""
         ground = self._ground
-        self._seekers.setdefault(place, {})[message.keeper.id] = message.keeper
-        asked = self._asked.get(place)
-        if message.steward is None or (asked is not None and ground.now - asked < self._config.home_asked):
-            return
-        self._asked[place] = ground.now
-        ground.send(message.steward, m.HomeWanted(ground.own, *place))
+        self._seekers.add(place, message.keeper, ground.now)
+        self._come_back()
+        if message.steward is not None and self._seekers.may_ask(place, ground.now, self._config.home_asked):
+            ground.send(message.steward, m.HomeWanted(ground.own, *place))
 
     def home_told(self, message: m.HomeTold) -> None:
         """Send rows to where their instance is, or tell those who wait to know it."""
@@ -382,7 +400,7 @@ class Carrying:
         self._answer_seekers(place, message.host)
 
     def _answer_seekers(self, place: tuple[str, int], host: Peer) -> None:
-        for seeker in self._seekers.pop(place, {}).values():
+        for seeker in self._seekers.answered(place):
             if seeker.id != self._ground.own.id or place in self.outboxes:
                 self._ground.send(seeker, m.HomeTold(self._ground.own, *place, host))
 
@@ -401,6 +419,7 @@ class Carrying:
         sending, ground = message.sending, self._ground
         identity = InstanceId(app.id, sending.instance)
         try:
+            check_origin(sending.origin)
             check_entries(sending.entries, sending.since, sending.until)
             stretch = Stretch(sending.since, sending.until, sending.entries)
             room = 0 if sending.instance in app.leaving else dock.room_bytes(app.id)

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from headwater.engine.channels import origin_of
 from headwater.engine.moving import (
     BEGINNING,
     Lot,
@@ -250,8 +251,9 @@ class Moving:
                 found.clear(txn)
             put_piece(txn, found.plan, identity, message.held[: s.HELD_MAX])
             if message.is_last:
+                origin = origin_of(txn, dock.name, identity.app)
                 standing = Standing(message.received[: s.RECEIVED_MAX], message.times)
-                record = take_up(txn, identity, dock.origin, standing, fetching.asked.lot)
+                record = take_up(txn, identity, origin, standing, fetching.asked.lot)
         if message.is_last:
             self._ground.emit(NoteRowsGone(identity, record))
 

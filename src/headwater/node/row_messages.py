@@ -19,7 +19,7 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
     app: str
     key: NodeId  # of the app's tree
     instance: int
-    origin: bytes  # the store it lies in
+    origin: bytes  # the name of the queues it lies in
     base: int  # where the outbox begins: all before it is taken
     since: int
     until: int

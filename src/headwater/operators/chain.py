@@ -27,6 +27,7 @@ from headwater.operators.state import OperatorState, StateStore, WrongState
 from headwater.operators.watermarks import OperatorTime, WatermarkLogic
 
 ROW_CHARS_MAX: Final = 2_000  # an error shows the row; a picture inside a row must not flood the log
+ERROR_CHARS_MAX: Final = 10_000  # some show all that they were given
 
 WIDER: Final = "permissive"  # where inferred types differ, the one that holds both
 
@@ -415,7 +416,8 @@ def _dead_letters(trouble: Sequence[UserCodeError]) -> pa.RecordBatch:
 
 def _sentence(failure: Exception) -> str:
     told = isinstance(failure, WrongResult | WrongState | WrongKey)
-    return str(failure) if told else f"{type(failure).__name__}: {failure}"
+    text = str(failure) if told else f"{type(failure).__name__}: {failure}"
+    return text if len(text) <= ERROR_CHARS_MAX else f"{text[:ERROR_CHARS_MAX]}... ({len(text)} characters)"
 
 
 # What stands between us and the user's line in a traceback.

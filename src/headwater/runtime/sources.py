@@ -15,8 +15,9 @@ from typing import Final
 import pyarrow as pa
 
 from headwater.dataflow.connectors import Acknowledging, Ended, Idle, Position, Rows, SourceReader, SourceSpec, Watched
+from headwater.engine.cutting import ROW_BYTES_MAX
 from headwater.engine.events import Event, RowsGone, RowsPut
-from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all
+from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all, without_giants
 from headwater.engine.plans import Outlet
 from headwater.engine.positions import ConnectorRecord, read_record
 from headwater.engine.pressure import Pressure
@@ -62,6 +63,7 @@ class SourceTask:
     ended: bool = False
     closed: bool = False
     paused: bool = False
+    has_giants: bool = False  # it has brought rows that are too large, which was said
     batches: int = 0
     rows: int = 0  # stored since it was opened
     backlog: int = 0  # rows in the queues it fills, as of its last commit
@@ -239,6 +241,7 @@ class SourcePump:
             return None
         match answer:
             case Rows():
+                answer = self._without_giants(task, answer)
                 missing = _missing_key(task.outlets, answer.batch)
                 if missing is None:
                     return self._lay_out(task, answer)
@@ -254,6 +257,14 @@ class SourcePump:
                 self._close(task)
                 return self._lay_out_end(task)
         return None
+
+    def _without_giants(self, task: SourceTask, rows: Rows) -> Rows:
+        sieved = without_giants(rows)
+        if sieved.too_large and not task.has_giants:
+            task.has_giants = True
+            what = "source %s brings rows of more than %d bytes, which no queue takes: they are left out and counted"
+            log.warning(what, task.name, ROW_BYTES_MAX)
+        return sieved
 
     def _fail(self, task: SourceTask, failure: Exception) -> None:
         task.ended = True

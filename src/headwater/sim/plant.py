@@ -34,7 +34,7 @@ from headwater.engine.events import (
     WakeWanted,
     WorkerJoined,
 )
-from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all
+from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all, without_giants
 from headwater.engine.keyed_state import StateMemory
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.moving import Lot, all_lots, begin_under
@@ -146,7 +146,7 @@ class Plant:
         """Begin on a store, new or not; `written` is told of rows that a sink has taken."""
         self.store, self.disk, self._graph_of, self._written = store, disk, graph_of, written
         self.schemas = Schemas()
-        self.origin, self._term = self._own()
+        self.name, self._term = self._own()
         self.apps: dict[str, PlantApp] = {}
         self.offline_until = Instant(0)  # the devices behind the sources are away until then
         self._scheduler = Scheduler(SchedulerConfig(workers=2, spares_max=0))
@@ -381,6 +381,7 @@ class Plant:
                 self._put(app, source, lay_out_end(source.outlets, source.number, self._now_us), None)
 
     def _take_in(self, app: PlantApp, source: Source, rows: Rows) -> None:
+        rows = without_giants(rows)
         puts = lay_out(
             rows, source.outlets, source.number, self.schemas, batches=source.batches, stamps=(), now_us=self._now_us
         )

@@ -359,6 +359,8 @@ def test_a_request_that_is_none_or_too_long_is_not_even_sent(cluster: Cluster) -
                     await client.ask(Done())
                 with pytest.raises(RequestRefused, match=r"Submit has \d+ bytes; at most"):
                     await client.ask(Submit(os.urandom(17 << 20)))
+                with pytest.raises(RequestRefused, match=r"Submit has \d+ bytes; at most"):
+                    await client.ask(Submit(bytes(17 << 20)))  # short on the way, and long when it is unpacked
             assert desk.asked == []
 
     told(story())

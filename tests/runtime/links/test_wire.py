@@ -67,6 +67,27 @@ def test_a_big_message_arrives_whole_and_one_that_is_too_big_is_dropped(loop: st
     told(story(), loop)
 
 
+def test_a_message_that_only_shrinks_to_what_is_allowed_is_dropped_by_its_sender(loop: str, credentials: Make) -> None:
+    """The receiver would hang up on it when it unpacks it, and what was said behind it would be lost."""
+
+    async def story() -> None:
+        limits = WireLimits(message_bytes=100_000)
+        thin = LinkTable("elsewhere", default=LinkQuality(bytes_per_s=10_000_000))
+        async with (
+            station(credentials(), limits=limits) as other,
+            station(credentials(), limits=limits, links=thin) as one,
+        ):
+            one.carry(other, bytes(200_000))
+            one.carry(other, bytes(limits.message_bytes - 1_000))
+            one.ping(other, 1)
+            await until(lambda: other.pings() == [1])
+            assert len(other.heard) == 2
+            assert one.wire.status().dropped == {Drop.TOO_LONG: 1}
+            assert other.wire.status().refused == {}
+
+    told(story(), loop)
+
+
 def test_a_link_comes_back_after_the_receiver_was_restarted(loop: str, credentials: Make) -> None:
     """It has the same certificate and address; what was said meanwhile may be lost, and nothing comes twice."""
 

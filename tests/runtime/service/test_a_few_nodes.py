@@ -54,6 +54,32 @@ def test_a_flow_over_three_nodes_gives_what_plain_python_gives(few: FewNodes, tm
     assert (reading, writing) == ([few.nodes[1].own.address], [few.nodes[0].own.address])
 
 
+LARGE: Final = """
+import headwater as hw
+
+def make(first, count):
+    numbers = range(first, first + count)
+    return {{"n": list(numbers), "text": [f"{{n:08d}}" * 100_000 for n in numbers]}}
+
+flow = hw.flow("large", hw.read.generator(make, rows=24, name="large").sink(hw.to.json({out!r})))
+"""
+
+
+def test_a_batch_that_is_larger_than_any_message_arrives(few: FewNodes, tmp_path: Path) -> None:
+    """Rows of 800 KB, 19 MB in all, are made at once on one node and written on another."""
+    out, file = tmp_path / "out.json", tmp_path / "large.py"
+    file.write_text(LARGE.format(out=str(out)))
+    for _ in range(3):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(file, at={"large": few.nodes[1].own.address})
+        status = cluster.wait("large", PATIENCE_S)
+    assert [(row["n"], row["text"] == f"{row['n']:08d}" * 100_000) for row in rows_of(out)] == [
+        (n, True) for n in range(24)
+    ]
+    assert (status.is_balanced, status.rows_in, status.waiting) == (True, 24, 0)
+
+
 def test_any_node_answers_for_all(few: FewNodes, tmp_path: Path, write: Write) -> None:
     """Submitted through one node, seen through another, stopped through a third; then nothing is left anywhere."""
     for _ in range(3):

@@ -24,6 +24,7 @@ from headwater.runtime.links.speech import (
     Asked,
     NotDone,
     Refusal,
+    TooLong,
     Welcome,
     encoder,
     packed,
@@ -37,6 +38,7 @@ ANSWER_S: Final = 75.0  # a little longer than the node takes to give up
 _RECEIVE_BYTES: Final = 256 << 10
 _PIECE_BYTES: Final = 1 << 20
 _LIMITS: Final = WireLimits()
+_ANSWERED_BYTES_MAX: Final = _LIMITS.answer_bytes + (1 << 10)  # the answer, and to which question it is one
 
 
 class NodeLost(HeadwaterError):
@@ -56,7 +58,7 @@ class Conversation:
         self.is_welcome = False
         self._credentials = credentials
         self._table = table
-        self._inbox = Inbox(_LIMITS.answer_bytes + (1 << 10))
+        self._inbox = Inbox(_ANSWERED_BYTES_MAX)
         self._number = 0
         if not credentials.is_secure:
             refuse_insecure_beyond_loopback("the node at", self.host)
@@ -76,21 +78,22 @@ class Conversation:
         if type(request) not in self._table.roles:
             raise ConfigError(f"{type(request).__name__} is not a request")
         self._number += 1
-        asked = _framed(Asked(self._number, msgspec.Raw(encoder.encode(request))))
-        if len(asked) > _LIMITS.request_bytes:
+        encoded = encoder.encode(request)
+        try:
+            return self._number, _framed(Asked(self._number, msgspec.Raw(encoded)))
+        except TooLong:
             raise RequestRefused(
                 Refusal(
-                    f"{type(request).__name__} has {len(asked)} bytes",
+                    f"{type(request).__name__} has {len(encoded)} bytes",
                     self.address,
                     f"at most {_LIMITS.request_bytes} are allowed",
                 )
-            )
-        return self._number, asked
+            ) from None
 
     def hear(self, data: bytes) -> list[tuple[int, Any]]:
         """Return what was answered, by the numbers of the requests; errors as exceptions in their place."""
         try:
-            heard = [to_dialler.decode(unpacked(one, _LIMITS.answer_bytes)) for one in self._inbox.put(data)]
+            heard = [to_dialler.decode(unpacked(one, _ANSWERED_BYTES_MAX)) for one in self._inbox.put(data)]
             return [answer for message in heard if (answer := self._answer(message)) is not None]
         except (BrokenFrame, msgspec.MsgspecError) as damage:
             raise NodeLost(
@@ -131,7 +134,8 @@ class Conversation:
 
 
 def _framed(message: Any) -> bytes:
-    return b"".join(pieces_of(packed(message, _LIMITS.compress_bytes), _PIECE_BYTES))
+    said = packed(message, _LIMITS.compress_bytes, _LIMITS.request_bytes)
+    return b"".join(pieces_of(said, _PIECE_BYTES))
 
 
 # --- blocking ---------------------------------------------------------------------------------------------------------

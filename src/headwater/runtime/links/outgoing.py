@@ -24,7 +24,7 @@ from headwater.runtime.links.emulation import EmulatedLink
 from headwater.runtime.links.lanes import Lanes
 from headwater.runtime.links.limits import GREETING_BYTES_MAX, WireLimits
 from headwater.runtime.links.refusals import Reason, printable
-from headwater.runtime.links.speech import Refusal, Welcome, packed, to_dialler, unpacked
+from headwater.runtime.links.speech import Refusal, TooLong, Welcome, packed, to_dialler, unpacked
 from headwater.runtime.sockets import notice_lost_machine, send_late
 from headwater.runtime.wire import BrokenFrame
 
@@ -119,9 +119,10 @@ class Outgoing:
         limits = self._ground.limits
         if self.link is not None and self.link.quality.is_cut:
             return Drop.LINK_CUT
-        encoded = packed(message, limits.compress_bytes if self._compresses else None)
-        if len(encoded) > limits.message_bytes:
-            log.warning("%s to %s is not sent: %d bytes", type(message).__name__, self.address, len(encoded))
+        try:
+            encoded = packed(message, limits.compress_bytes if self._compresses else None, limits.message_bytes)
+        except TooLong as reason:
+            log.warning("what is for %s is not sent: %s", self.address, reason)
             return Drop.TOO_LONG
         if self._ground.traffic.queued_bytes + len(encoded) > limits.queue_bytes_all:
             return Drop.ALL_FULL

@@ -88,9 +88,18 @@ def shortened(text: str) -> str:
     return text if len(text) <= REFUSAL_CHARS_MAX else text[: REFUSAL_CHARS_MAX - 3] + "..."
 
 
-def packed(message: Any, compress_from: int | None) -> bytes:
-    """Return a message as bytes, compressed if it is long enough and an eighth is saved; None: never."""
+class TooLong(Exception):
+    """A message has more bytes than the other side takes; whoever wants to send it has to say what becomes of that."""
+
+
+def packed(message: Any, compress_from: int | None, bytes_max: int | None = None) -> bytes:
+    """Return a message as bytes, compressed if it is long enough and an eighth is saved; None: never.
+
+    What may be too long for the other side is what it unpacks, however short it is on the way.
+    """
     encoded = encoder.encode(message)
+    if bytes_max is not None and len(_PLAIN) + len(encoded) > bytes_max:
+        raise TooLong(f"{type(message).__name__} of {len(encoded)} bytes, where {bytes_max} are allowed")
     if compress_from is not None and len(encoded) >= compress_from:
         smaller: bytes = _CODEC.compress(encoded, asbytes=True)
         if len(smaller) < len(encoded) - len(encoded) // 8:

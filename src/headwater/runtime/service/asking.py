@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 RESEND_S: Final = 1.0  # a round trip over a bad link, and a bit
 LOOK_S: Final = 4.0  # then a node is said to be silent
 PATIENCE_S: Final = 50.0  # for what takes its time; a user gives up after a minute
-ANSWERED_MAX: Final = 1_000  # answers that are remembered, in case they were lost
+ANSWERED_MAX: Final = 1_000  # questions that are being answered, and answers that are remembered in case they were lost
+ANSWERED_BYTES_MAX: Final = 32 << 20  # of both: the longest there can be, and a thousand of the usual ones beside it
 NODES_MAX: Final = 2_000  # that are looked at for one request
 
 
@@ -38,6 +40,14 @@ class Silent(HeadwaterError):
 
 class Refused(HeadwaterError):
     """A node has said no."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """A question that was heard, and its answer once there is one."""
+
+    task: "asyncio.Task[Answer]"
+    size_bytes: int  # of the question while it is being answered, then of the answer
 
 
 Sending = Callable[[str, Question | Answer], None]
@@ -51,7 +61,8 @@ class Asking:
         """Begin with none."""
         self._own, self._send, self._answer, self._rng = own, send, answer, rng
         self._open: dict[int, asyncio.Future[Answer]] = {}
-        self._answering: OrderedDict[tuple[NodeId, int], asyncio.Task[Answer]] = OrderedDict()
+        self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
+        self._heard_bytes = 0
 
     async def ask(self, to: Peer, question: QuestionKind, patience_s: float = PATIENCE_S) -> Any:
         """Return the answer; raises Silent or Refused."""
@@ -79,15 +90,40 @@ class Asking:
             if waits is not None and not waits.done():
                 waits.set_result(message)
             return
-        place = (message.sender.id, message.number)
-        task = self._answering.get(place)
-        if task is None:
-            task = self._answering[place] = asyncio.get_running_loop().create_task(self._answered(message))
-            if len(self._answering) > ANSWERED_MAX:
-                self._answering.popitem(last=False)
-            task.add_done_callback(lambda done: self._reply(message.sender, done))
-        elif task.done():
-            self._reply(message.sender, task)
+        heard = self._heard.get((message.sender.id, message.number))
+        if heard is None:
+            self._begin(message)
+        elif heard.task.done():
+            self._reply(message.sender, heard.task)
+
+    def _begin(self, question: Question) -> None:
+        """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
+        size = len(question.payload)
+        self._make_room(size)
+        if len(self._heard) >= ANSWERED_MAX or self._heard_bytes + size > ANSWERED_BYTES_MAX:
+            return
+        place = (question.sender.id, question.number)
+        task = asyncio.get_running_loop().create_task(self._answered(question))
+        self._heard[place] = _Heard(task, size)
+        self._heard_bytes += size
+        task.add_done_callback(lambda _: self._done(place, question.sender))
+
+    def _done(self, place: tuple[NodeId, int], to: Peer) -> None:
+        heard = self._heard[place]  # what is being answered is not forgotten, or it would be done twice
+        self._reply(to, heard.task)
+        size = 0 if heard.task.cancelled() else len(heard.task.result().payload)
+        self._heard_bytes += size - heard.size_bytes
+        heard.size_bytes = size
+        self._make_room(0)
+
+    def _make_room(self, size: int) -> None:
+        """Forget the oldest answers until there is room for something of this size."""
+        for place, heard in list(self._heard.items()):
+            if len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX:
+                return
+            if heard.task.done():
+                del self._heard[place]
+                self._heard_bytes -= heard.size_bytes
 
     def _reply(self, to: Peer, done: "asyncio.Task[Answer]") -> None:
         if not done.cancelled():

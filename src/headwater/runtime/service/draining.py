@@ -108,7 +108,7 @@ class Draining:
                     self._wait_for(f"instances {needed} of {owned.name} have yet to be fetched by other nodes")
                     return False
                 ledger = await asyncio.to_thread(node.engine.ledger, part.app)
-                await node.asking.ask(owned.owner, KeepAccount(app, node.plant.origin.hex(), ledger))
+                await node.asking.ask(owned.owner, KeepAccount(app, node.plant.name.hex(), ledger))
             await node.in_turn(functools.partial(node.plant.forget, app))
         node.plant.forget_name()
         node.keeping.drain(False)

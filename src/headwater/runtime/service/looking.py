@@ -96,7 +96,7 @@ def part_line(plant: Plant, part: Part, rates: Rates, own: Peer, above: list[str
         is_idle=_is_idle(plant, part),
         is_held=part.is_held,
         activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
-        store=plant.origin.hex(),
+        store=plant.name.hex(),
     )
 
 

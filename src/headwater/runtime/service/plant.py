@@ -55,6 +55,7 @@ from headwater.runtime.worker import now_us
 log = logging.getLogger(__name__)
 
 ROOM_SHARE: Final = 8  # of the memory that waiting rows may take, one app may fill with rows of other nodes so much
+ROOM_BYTES_MIN: Final = 16 << 20  # however little memory there is: the longest message has to find room at last
 NAME_KEY: Final = b"!name"
 FLOW_PREFIX: Final = b"!flow/"
 
@@ -145,7 +146,7 @@ class Plant:
         """Begin on an engine that runs; `tell` brings events to the machines, `flows` is for the texts of flows."""
         self.engine, self.store = engine, engine.store
         self.schemas = Schemas()
-        self.origin = self._own_name()
+        self.name = self._own_name()
         self.parts: dict[str, Part] = {}
         self.troubles: Troubles[Startable] = Troubles()
         self._tell, self.flows, self.trust = tell, flows, trust
@@ -169,7 +170,7 @@ class Plant:
         part, find = self._by_number[app], self.engine.dispatcher.scheduler.queues.find
         queues = [find(InstanceId(app, number)) for number in part.here]
         held = sum(queue.bytes_held for queue in queues if queue is not None)
-        return max(0, self.engine.config.pressure.memory_bytes // ROOM_SHARE - held)
+        return max(0, max(ROOM_BYTES_MIN, self.engine.config.pressure.memory_bytes // ROOM_SHARE) - held)
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
         """Return how an instance is run; None if it is a sink's queue, or its app is not open."""

@@ -144,4 +144,4 @@ class Replies:
             above = [peer.address for peer in node.above(part.key)]
             return await asyncio.to_thread(part_line, plant, part, node.rates, node.own, above)
         troubles = plant.troubles.of(app, now_us())
-        return unopened_line(node.own, plant.origin.hex(), troubles) if troubles else None
+        return unopened_line(node.own, plant.name.hex(), troubles) if troubles else None

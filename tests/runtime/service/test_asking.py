@@ -1,0 +1,90 @@
+"""Questions between nodes: answered once however often they are asked, and remembered within bounds."""
+
+import asyncio
+from random import Random
+
+from headwater.model.peers import Peer, key_of
+from headwater.node.asking import Answer, Question
+from headwater.runtime.service import asking as room
+from headwater.runtime.service.asking import Asking
+from headwater.runtime.service.questions import AnswerKind, Look, QuestionKind, encoder
+from headwater.runtime.service.requests import LogsTold
+
+OWN = Peer(key_of("own"), "here", "zone")
+OTHER = Peer(key_of("other"), "there", "zone")
+
+
+class Desk:
+    """A node that is asked, and what it has answered."""
+
+    def __init__(self) -> None:
+        """Begin with nothing asked."""
+        self.sent: list[Answer] = []
+        self.asked = 0
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.told = ""
+        self.asking = Asking(OWN, self._send, self._answer, Random(1))
+
+    def _send(self, address: str, message: Question | Answer) -> None:
+        assert isinstance(message, Answer)
+        self.sent.append(message)
+
+    async def _answer(self, sender: Peer, question: QuestionKind) -> AnswerKind:
+        self.asked += 1
+        await self.go_on.wait()
+        return LogsTold([], [self.told])
+
+    async def hear(self, number: int) -> None:
+        """Hear a question, and give its answer time."""
+        self.asking.hear(Question(OTHER, number, encoder.encode(Look())))
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def test_a_question_that_is_asked_again_is_answered_the_same() -> None:
+    async def story() -> None:
+        desk = Desk()
+        await desk.hear(1)
+        await desk.hear(1)
+        assert (desk.asked, len(desk.sent)) == (1, 2)
+        assert desk.sent[0] == desk.sent[1]
+
+    asyncio.run(story())
+
+
+def test_long_answers_are_remembered_only_as_long_as_they_fit() -> None:
+    """A thousand of any size would be gigabytes: whoever lost one of the oldest asks anew."""
+
+    async def story() -> None:
+        desk = Desk()
+        desk.told = "x" * (room.ANSWERED_BYTES_MAX // 4)
+        for number in range(8):
+            await desk.hear(number)
+        assert 0 < desk.asking._heard_bytes <= room.ANSWERED_BYTES_MAX
+        await desk.hear(7)
+        assert desk.asked == 8, "the latest are remembered"
+        await desk.hear(0)
+        assert desk.asked == 9, "the oldest are not"
+        assert [one.number for one in desk.sent] == [*range(8), 7, 0]
+
+    asyncio.run(story())
+
+
+def test_what_is_being_answered_is_not_forgotten_and_what_is_too_much_is_not_begun() -> None:
+    """Forgotten, it would be done twice."""
+
+    async def story() -> None:
+        desk = Desk()
+        desk.go_on.clear()
+        for number in range(room.ANSWERED_MAX + 1):
+            await desk.hear(number)
+        await desk.hear(0)
+        assert desk.asked == room.ANSWERED_MAX
+        desk.go_on.set()
+        await desk.hear(room.ANSWERED_MAX)
+        await desk.hear(room.ANSWERED_MAX)
+        assert desk.asked == room.ANSWERED_MAX + 1
+        assert desk.sent[-1].number == room.ANSWERED_MAX
+
+    asyncio.run(story())
