@@ -17,6 +17,7 @@ from headwater.sim.faults import NAMED
 from headwater.sim.flow_story import FlowStory
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
 from headwater.sim.story import Outcome
+from headwater.sim.troubled import Broken
 from headwater.sim.witness import Witness
 
 BEGAN = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
@@ -75,6 +76,12 @@ def test_the_same_seed_is_the_same_run() -> None:
     """Byte for byte: rows, marks and messages are part of the digest."""
     one, other = (told([GRAPHS["totals"]], 11, "stormy", nodes=5) for _ in range(2))
     assert (one.digest, one.events, one.failure) == (other.digest, other.events, None)
+
+
+def test_a_function_that_raises_is_told_by_its_name_and_not_as_a_flow_without_an_end() -> None:
+    flow = hw.flow("torn", hw.read.iterable(ROWS[:3]).map(lambda row: 1 / 0, name="halves").sink(hw.to.memory()))
+    with pytest.raises(Broken, match="a function of torn raised: halves: ZeroDivisionError"):
+        undisturbed(compile_flow(flow))
 
 
 def whole_world(seed: int, nodes: int) -> FlowWorld:

@@ -7,7 +7,7 @@ its owner is only restarted.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -270,8 +270,11 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def undisturbed(graph: Graph) -> Outputs:
-    """Run a flow on one engine that nothing disturbs, and return what its sinks get; raises Broken if it has no end."""
+def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, seconds: None) -> Outputs:
+    """Run a flow on one engine that nothing disturbs, and return what its sinks get.
+
+    Raises Broken if a function of it does, or if it has no end; `tell` hears of its rows and seconds on the way.
+    """
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
     plant = Plant(
         MemoryStore(),
@@ -285,14 +288,15 @@ def undisturbed(graph: Graph) -> Outputs:
         plant.carry_out(StartInstance(graph.name, instance, spec.chains[0], NOWHERE, b"", spec.key), Instant(0))
     app = plant.apps[graph.name]
     while not plant.is_done(graph.name):
+        if app.trouble is not None:  # then nothing is due any more
+            raise Broken(f"a function of {graph.name} raised: {app.trouble}")
         at = plant.deadline()
         rows = sum(source.record.stored for source in app.sources.values())
         if at is None or at > SECONDS_MAX * SECOND or rows > ROWS_MAX:
             raise Broken(
                 f"{graph.name} has not ended after {rows:,} rows and {plant.now / SECOND:,.0f} virtual seconds"
             )
-        if app.trouble is not None:
-            raise Broken(f"{graph.name}: {app.trouble}")
+        tell(rows, plant.now / SECOND)
         plant.advance(at)
     return outputs
 
