@@ -9,7 +9,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Placed
-from headwater.overlay.events import OverlayConfig, SendingWanted
+from headwater.overlay.events import CongestionChanged, OverlayConfig, SendingWanted
 from headwater.overlay.trees import TreeConfig
 
 
@@ -103,6 +103,7 @@ NodeEvent = (
     | AppSubmitted
     | AppEndWanted
     | SendingWanted
+    | CongestionChanged
     | LeaveWanted
     | DrainWanted
     | NodeTicked

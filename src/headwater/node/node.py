@@ -93,7 +93,7 @@ class Node:
                 self._submit(event)
             case AppEndWanted(app):
                 self.seeking.end(app)
-            case ring_events.SendingWanted():
+            case ring_events.SendingWanted() | ring_events.CongestionChanged():
                 self._to_ring(event)
             case LeaveWanted():
                 self._to_ring(ring_events.LeavingWanted())

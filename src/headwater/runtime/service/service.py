@@ -51,6 +51,7 @@ from headwater.node.events import NodeConfig as MachineConfig
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node as Machine
 from headwater.node.row_messages import RowsSent
+from headwater.overlay.events import CongestionChanged
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
@@ -108,6 +109,7 @@ class NodeService:
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
         self._is_stopping = self._has_left = False
+        self._congestion = 0.0  # as the machines know it
         self.rates = Rates()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -332,6 +334,7 @@ class NodeService:
         while True:
             await asyncio.sleep(UPKEEP_S)
             self.rates.sample(self.plant)
+            self._tell_congestion()
             for wanted in self.plant.troubles.due(now_us()):
                 self._wanted.put_nowait(wanted)
             if time.monotonic() >= asks_at:
@@ -341,6 +344,12 @@ class NodeService:
             if time.monotonic() >= peers_at:
                 peers_at = time.monotonic() + PEERS_S
                 self._keep_peers()
+
+    def _tell_congestion(self) -> None:
+        level = self.wire.congestion()
+        if level != self._congestion:
+            self._congestion = level
+            self.handle(CongestionChanged(level))
 
     def _keep_peers(self) -> None:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
