@@ -11,6 +11,7 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.keys import encode_key, group_of, owner_of
+from headwater.model.time import seconds
 from headwater.node.events import MessageReceived
 from headwater.node.messages import PathAsked
 from headwater.sim.faults import NAMED
@@ -132,6 +133,29 @@ def test_a_source_is_not_read_before_its_owner_knows_where_rows_will_lie() -> No
     assert owned.has_run
     on_demand = sum(chain.on_demand for chain in owned.spec.chains)
     assert len(owned.placed) == graph.instance_count - on_demand
+
+
+def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() -> None:
+    """It has told nobody before; after a crash the steward proposes again, and rows and state lie in one place."""
+    world, graph = whole_world(5, 5), GRAPHS["totals"]
+    for address in world.nodes:
+        world.disks.slow(address, seconds(2))
+    world.submit_flow(graph)
+    owner = world.submitted["totals"][0]
+
+    def has_agreed() -> bool:
+        node = world.nodes[owner]
+        return "totals" in node.seeking.owned and bool(node.seeking.owned["totals"].placed)
+
+    assert world.run_until(has_agreed, at_most=60, step=0.01)
+    assert "totals" not in world._placed
+    world.lose(owner, back_s=1.0)
+    world.run(2.5)
+    assert "totals" not in world._placed, "what was being written is not there"
+    world.disks.heal()
+    assert world.run_until(world.is_done, at_most=300)
+    assert "totals" in world._placed
+    world.check_outputs({"totals": undisturbed(graph)})
 
 
 def test_a_source_whose_node_was_restarted_is_read_again_though_it_was_never_missed() -> None:
