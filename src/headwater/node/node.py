@@ -245,7 +245,9 @@ class Node:
             case _ if (name, what) == REPLICAS:
                 self.register.replicate()
             case _ if (name, what) == ANNOUNCE:
-                self.desk.announce(self.seeking.known)
+                self.desk.announce(self.seeking.stewards())
+                if self.desk.is_open:
+                    self.seeking.meet(self.desk.announcements)
             case _ if (name, what) == INHERIT:
                 self._inherit()
             case _ if (name, what) == DRAIN:
