@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.overlay_apps import FEW, against_master, spread_of, step_costs, submit
+from bench.overlay_apps import FEW, against_master, spread_of, step_costs, stewards_of, submit
 from bench.overlay_failures import Standing, recoveries
 from bench.overlay_figures import draw_figures
 from bench.overlay_world import Walk, grow, in_a_copy, percentile, stretch, walks, without_collection
@@ -155,6 +155,7 @@ class _Measuring:
         world.run(5.0)  # until everybody has told its load
         standing = Standing(world, plan.standing_s)
         self._details["messages"]["standing_with_apps_per_node_s"] = round(standing.per_node_s, 3)
+        self._details["operators"]["stewards_settled_by_zone"] = stewards_of(world)
         self._details["recovery"] = recoveries(world, plan.rounds, standing, self._tell)
 
 

@@ -91,16 +91,21 @@ def with_costs(deployed: Sequence[Deployed], cost_s: float) -> list[float]:
 def spread_of(world: NodeWorld) -> dict[str, Any]:
     """Return how many nodes host how many operators, and how many stewards the zones have."""
     loads = Counter(node.hosting.load for node in world.nodes.values())
-    zones = {node.own.zone: 0 for node in world.nodes.values()}
-    for node in world.nodes.values():
-        zones[node.own.zone] += node.desk.is_open
     few = sum(count for load, count in loads.items() if load < FEW)
     return {
         "nodes_by_operators": {str(load): loads[load] for load in sorted(loads)},
         f"share_under_{FEW}": round(few / len(world.nodes), 5),
-        "stewards_by_zone": dict(sorted(zones.items())),
+        "stewards_by_zone": stewards_of(world),
         "steward_hops": dict(sorted(Counter(world.steward_hops).items())),
     }
+
+
+def stewards_of(world: NodeWorld) -> dict[str, int]:
+    """Return how many stewards each zone has."""
+    zones = {node.own.zone: 0 for node in world.nodes.values()}
+    for node in world.nodes.values():
+        zones[node.own.zone] += node.desk.is_open
+    return dict(sorted(zones.items()))
 
 
 # --- the central master -----------------------------------------------------------------------------------------------

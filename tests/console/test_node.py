@@ -22,10 +22,30 @@ from tests.console.daemons import Daemon
 from tests.console.flows import Command
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.links.wires import Cluster as Authority
-from tests.runtime.service.few_nodes import PATIENCE_S, free_port
+from tests.runtime.service.few_nodes import PATIENCE_S, free_port, free_ports
 from tests.runtime.service.sums import rows_of, write_sums
 
 LIMITS: Final = WireLimits()
+
+
+def test_a_machine_carries_several_peers_that_are_nodes_like_any_other(tmp_path: Path) -> None:
+    """They make a ring by themselves, run an app together, and have the same ids after a restart."""
+    first = free_ports(3)
+    place = ("--listen", f"127.0.0.1:{first}", "--data", tmp_path / "data", "--capacity", 24, "--peers", "auto")
+    words = ("node", *place, "--insecure", "--no-spark", "--log-file", tmp_path / "log")
+    ids = []
+    for _ in range(2):
+        with Daemon(*words) as machine:
+            for _ in range(3):
+                machine.until("in the ring")
+            ids.append(sorted(machine.all_that("listening", "id")))
+            assert sorted(machine.all_that("listening", "address")) == [f"127.0.0.1:{first + n}" for n in range(3)]
+            with Cluster(f"127.0.0.1:{first + 2}", insecure=True) as user:
+                assert len(user.nodes().nodes) == 3
+            code, told = machine.stop()
+            assert (code, told) == (0, "")
+    assert len(set(ids[0])) == 3
+    assert ids[0] == ids[1]
 
 
 @dataclass(slots=True)

@@ -132,6 +132,17 @@ def test_a_steward_to_whom_hosts_turn_rises_above_the_term_they_know(scene: Scen
     assert scene.steward.register.entries["app"].term > ABOVE
 
 
+def test_a_host_obeys_the_steward_that_an_earlier_one_has_just_named(scene: Scene) -> None:
+    """The earlier one also says that it does not know the instance; that is no reason to count on it again."""
+    host = next(node for node in scene.world.nodes.values() if node.hosting.hosted and node is not scene.steward)
+    (instance,) = (instance for app, instance in host.hosting.hosted if app == "app")
+    other = next(node.own for node in scene.others if node is not host)
+    scene.hears(host, m.StewardMoved(scene.steward.own, "app", ABOVE, other))
+    scene.hears(host, m.HostTold(scene.steward.own, (), (), (("app", instance),)))
+    scene.hears(host, m.HostTold(other, (), (("app", instance),), ()))
+    assert ("app", instance) not in host.hosting.hosted
+
+
 def test_an_app_ends_that_a_steward_took_without_its_owner_hearing_of_it() -> None:
     world = NodeWorld(6, zones=1, check_each=True)
     owner = world.add()

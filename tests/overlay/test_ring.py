@@ -10,6 +10,7 @@ from headwater.model.time import Instant
 from headwater.overlay import messages as m
 from headwater.overlay.events import LeavingWanted, OverlayConfig, Phase, Received, Send, Started, Ticked
 from headwater.overlay.ring import Ring
+from headwater.sim.network import Links
 from headwater.sim.rings import RingWorld
 
 
@@ -244,6 +245,36 @@ def test_neighbours_that_are_restarted_together_do_not_wait_for_one_another() ->
     for peer in chosen:
         world.start(peer, Started((contact,)))
     assert world.run_until(world.is_whole, at_most=60), world.faults()
+
+
+def test_a_table_learns_that_a_peer_is_congested_and_takes_another_of_its_prefix() -> None:
+    """The link of one is full for a minute; who would route through it hears so, and routes through another."""
+    world = RingWorld(22, zones=1, links=Links(bytes_per_s=100_000), check_each=True)
+    own, first, second = (Peer(id_of(number << 120), f"p{number:x}", "z0") for number in (0x10, 0x80, 0x81))
+    for one in (own, first, second):
+        world.network.place(one.address, one.zone)
+        world.start(one, Started([own.address] if one is not own else []))
+        assert world.run_until(world.is_whole, at_most=60)
+    world.run(60)
+    table = world.rings[own.address].known.table
+    holder = table.holder(first.id)
+    assert holder is not None
+    for _ in range(60):
+        world.network.arrivals(holder.address, own.address, 200_000, world.timeline.now, bulky=True)
+        world.run(1)
+    assert table.holder(first.id) == (second if holder == first else first)
+
+
+def test_peers_get_to_know_others_of_their_zone() -> None:
+    """Though they have few leaves and neighbours, and a place for each digit in their tables."""
+    world = RingWorld(23, zones=8, config=OverlayConfig(leaf_side=2, near_max=2, mates_max=4))
+    world.add()
+    for _ in range(79):
+        world.add([world.rng.choice(list(world.rings))])
+        world.run(0.2)
+    world.run(120)
+    of_zone = Counter(ring.own.zone for ring in world.rings.values())
+    assert min(len(ring.known.mates) for ring in world.rings.values() if of_zone[ring.own.zone] > 8) == 4
 
 
 def test_nobody_joins_through_one_that_was_near_once_and_is_silent_now() -> None:

@@ -11,12 +11,14 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.keys import encode_key, group_of, owner_of
+from headwater.model.time import seconds
 from headwater.node.events import MessageReceived
 from headwater.node.messages import PathAsked
 from headwater.sim.faults import NAMED
 from headwater.sim.flow_story import FlowStory
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
 from headwater.sim.story import Outcome
+from headwater.sim.troubled import Broken
 from headwater.sim.witness import Witness
 
 BEGAN = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
@@ -77,6 +79,12 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert (one.digest, one.events, one.failure) == (other.digest, other.events, None)
 
 
+def test_a_function_that_raises_is_told_by_its_name_and_not_as_a_flow_without_an_end() -> None:
+    flow = hw.flow("torn", hw.read.iterable(ROWS[:3]).map(lambda row: 1 / 0, name="halves").sink(hw.to.memory()))
+    with pytest.raises(Broken, match="a function of torn raised: halves: ZeroDivisionError"):
+        undisturbed(compile_flow(flow))
+
+
 def whole_world(seed: int, nodes: int) -> FlowWorld:
     """Return a ring that nothing has disturbed."""
     world = FlowWorld(seed, nodes=nodes, zones=2, links_fail=False, witness=Witness())
@@ -125,6 +133,29 @@ def test_a_source_is_not_read_before_its_owner_knows_where_rows_will_lie() -> No
     assert owned.has_run
     on_demand = sum(chain.on_demand for chain in owned.spec.chains)
     assert len(owned.placed) == graph.instance_count - on_demand
+
+
+def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() -> None:
+    """It has told nobody before; after a crash the steward proposes again, and rows and state lie in one place."""
+    world, graph = whole_world(5, 5), GRAPHS["totals"]
+    for address in world.nodes:
+        world.disks.slow(address, seconds(2))
+    world.submit_flow(graph)
+    owner = world.submitted["totals"][0]
+
+    def has_agreed() -> bool:
+        node = world.nodes[owner]
+        return "totals" in node.seeking.owned and bool(node.seeking.owned["totals"].placed)
+
+    assert world.run_until(has_agreed, at_most=60, step=0.01)
+    assert "totals" not in world._placed
+    world.lose(owner, back_s=1.0)
+    world.run(2.5)
+    assert "totals" not in world._placed, "what was being written is not there"
+    world.disks.heal()
+    assert world.run_until(world.is_done, at_most=300)
+    assert "totals" in world._placed
+    world.check_outputs({"totals": undisturbed(graph)})
 
 
 def test_a_source_whose_node_was_restarted_is_read_again_though_it_was_never_missed() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from headwater.console.processes import Attached, end_of_input
 from headwater.console.run import JsonOption, LogFileOption, LogFormatOption
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.runtime.logs import LogFormat, log_to
+from headwater.runtime.peers_here import settings_of_peers
+from headwater.runtime.service.of_a_machine import PeersOfAMachine
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import read_settings
@@ -25,6 +28,10 @@ def node(
     ] = None,
     zone: Annotated[str | None, typer.Option(help="Nodes near one another have the same.")] = None,
     capacity: Annotated[int | None, typer.Option(help="Operators that run here at most.")] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Places on the ring; auto: by the capacity.", show_default="1"),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Rows, state and identity; a restart needs it.")
     ] = None,
@@ -48,7 +55,8 @@ def node(
 ) -> None:
     """Run one node of a cluster until it is told to stop (Ctrl-C, SIGTERM), or to leave for good (headwater drain).
 
-    One that was stopped goes on where it stood when it is started again.
+    One that was stopped goes on where it stood when it is started again. A large machine may carry several peers: they
+    share its Spark, listen on ports in a row, and keep their data below peer-01, peer-02 and so on.
     """
     said = {
         "listen": listen,
@@ -56,6 +64,7 @@ def node(
         "join": ",".join(join) if join else None,
         "zone": zone,
         "capacity": capacity,
+        "peers": peers,
         "data": data,
         "certs": certs,
         "insecure": insecure or None,
@@ -68,23 +77,21 @@ def node(
     }
     settings = read_settings(said, os.environ)
 
+    each = settings_of_peers(settings)
+
     async def serve(stop: asyncio.Event) -> None:
-        service = NodeService(settings)
+        machine = PeersOfAMachine(each)
         say("starting")
         letting_go = None if attached is None else asyncio.create_task(_stop_at_end_of_input(stop))
-        await service.start()
         try:
-            say("listening", address=service.own.address, id=service.own.id.hex(), zone=service.own.zone)
-            await any_of(service.joined(), stop.wait())
-            if service.machine.is_active:
-                say("in the ring", nodes=len(service.machine.ring.known.leaves) + 1)
-            await any_of(service.draining.done.wait(), stop.wait())
-            if service.draining.done.is_set():
-                say("drained: all that ran here runs elsewhere, and nothing is left; this machine can be switched off")
-            else:
+            await machine.start(partial(_enter, say, stop))
+            await any_of(machine.drained(), stop.wait())
+            if stop.is_set():
                 say("stopping")
+            else:
+                say("drained: all that ran here runs elsewhere, and nothing is left; this machine can be switched off")
         finally:
-            await service.stop()
+            await machine.stop()
             if letting_go is not None:
                 letting_go.cancel()
 
@@ -96,6 +103,15 @@ def node(
         finally:
             if attached is Attached.DELETE:
                 _delete(settings.data)
+
+
+async def _enter(say: Sayer, stop: asyncio.Event, service: NodeService) -> None:
+    """Start one peer, and wait until it is in the ring or told to stop."""
+    await service.start()
+    say("listening", address=service.own.address, id=service.own.id.hex(), zone=service.own.zone)
+    await any_of(service.joined(), stop.wait())
+    if service.machine.is_active:
+        say("in the ring", nodes=len(service.machine.ring.known.leaves) + 1)
 
 
 async def _stop_at_end_of_input(stop: asyncio.Event) -> None:

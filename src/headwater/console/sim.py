@@ -198,11 +198,13 @@ def _line_printer(console: Console) -> Any:
 
 
 def _print_subject(console: Console, subject: Subject) -> None:
-    """Say what has to arrive."""
-    _, expected = prepared(subject)
+    """Say what has to arrive, and how far it has come meanwhile: a flow without an end runs for a while."""
+    console.print("first on a node that nothing disturbs, to know what has to arrive", markup=False)
+    with console.status("reading") as shown:
+        _, expected = prepared(subject, lambda flow, rows, s: shown.update(f"{flow}: {rows:,} rows in {s:,.1f} s"))
     for name, sinks in expected.items():
         rows = ", ".join(f"{counts.total():,} rows in {sink}" for sink, counts in sinks.items())
-        console.print(f"{name}: {rows}, on a node that nothing disturbs", markup=False, soft_wrap=True)
+        console.print(f"{name}: {rows}", markup=False, soft_wrap=True)
 
 
 def _print_story(console: Console, outcome: Outcome) -> None:
@@ -221,7 +223,8 @@ def _print_story(console: Console, outcome: Outcome) -> None:
 def _print_failure(console: Console, outcome: Outcome) -> None:
     failure = outcome.failure
     assert failure is not None
-    console.print(f"seed {outcome.seed} failed at {failure.at_s:.3f} s: {failure.what}", style="red", markup=False)
+    what = f"seed {outcome.seed} failed at {failure.at_s:.3f} s: {failure.what}"
+    console.print(what, style="red", markup=False, soft_wrap=True)
     for line in failure.lately[-LATELY_TOLD:]:
         console.print(f"  {line}", markup=False, soft_wrap=True, style="dim")
     console.print(f"digest {outcome.digest}\nreplay: {outcome.replay}", markup=False, soft_wrap=True)

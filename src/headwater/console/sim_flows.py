@@ -1,8 +1,8 @@
 """A user's own flows in the simulator: loaded once in every process, with what they give undisturbed."""
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
@@ -18,6 +18,9 @@ from headwater.sim.troubled import Broken
 
 ROWS: int = 1_000  # of an application's source, unless said
 RATE: float = 50.0  # so that rows are under way while faults strike
+
+Prepared = tuple[list[Graph], Mapping[str, Outputs]]
+Tell = Callable[[str, int, float], None]  # a flow, its rows so far, and the virtual seconds that they took
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,23 @@ class Subject:
         return FlowStory(graphs, expected, seed, faults, nodes, written=self.written, tell=tell).run()
 
 
-@functools.cache  # compiled, and run undisturbed, once in every process
-def prepared(subject: Subject) -> tuple[list[Graph], Mapping[str, Outputs]]:
-    """Return the flows, and what they give on one engine that nothing disturbs."""
+_PREPARED: dict[Subject, Prepared] = {}  # compiled, and run undisturbed, once in every process
+
+
+def prepared(subject: Subject, tell: Tell = lambda flow, rows, seconds: None) -> Prepared:
+    """Return the flows, and what they give on one engine that nothing disturbs; `tell` hears how far that has come."""
+    if subject not in _PREPARED:
+        _PREPARED[subject] = _prepare(subject, tell)
+    return _PREPARED[subject]
+
+
+def _prepare(subject: Subject, tell: Tell) -> Prepared:
     assert subject.flow is not None
     graphs = [compile_flow(flow) for flow in load_flows(subject.flow, _ends(subject), subject.settings)]
     for graph in graphs:
         _refuse_worldly(graph)
     try:
-        return graphs, {graph.name: undisturbed(graph) for graph in graphs}
+        return graphs, {graph.name: undisturbed(graph, partial(tell, graph.name)) for graph in graphs}
     except Broken as broken:
         raise FlowError(f"{broken}; the simulator needs sources that end, and functions that do not raise") from broken
 

@@ -19,6 +19,9 @@ RING: Final = 1 << 8 * ID_BYTES
 DIGITS: Final = 2 * ID_BYTES  # of base 16: Pastry's b = 4
 BASE: Final = 16
 
+OPERATORS_PER_PEER: Final = 8  # what a small machine runs: a larger one is worth as many small ones
+PEERS_OF_A_MACHINE_MAX: Final = 8  # more would fall together with it than keep copies of one another's registers
+
 
 class Peer(NamedTuple):
     """One place on the ring, and where to reach whoever holds it."""
@@ -30,6 +33,18 @@ class Peer(NamedTuple):
     def __str__(self) -> str:
         """Return the short form used in logs: the first digits of the id and the address."""
         return f"{self.id[:4].hex()}@{self.address}"
+
+
+def peer_capacities(capacity: int) -> tuple[int, ...]:
+    """Return how many operators each peer of a machine runs at most, one peer for every so many that it can run."""
+    count = min(max(1, capacity // OPERATORS_PER_PEER), PEERS_OF_A_MACHINE_MAX)
+    return capacities_among(count, capacity)
+
+
+def capacities_among(peers: int, capacity: int) -> tuple[int, ...]:
+    """Return the parts of a machine's capacity that so many peers get: as equal as can be, the first ones more."""
+    part, more = divmod(capacity, peers)
+    return tuple(part + (number < more) for number in range(peers))
 
 
 def key_of(name: str) -> NodeId:

@@ -4,17 +4,20 @@ Every step is asked for again until it is answered, and asking twice does no har
 entries of its register, which its leaves keep too: whoever inherits them goes on where this one stood.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from math import ceil
 from typing import Final
 
 import msgspec
 
-from headwater.model.peers import NodeId, Peer
+from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
-from headwater.node.register import Register, term_after
+from headwater.node.register import ENTRIES_MAX, Register, term_after
+from headwater.node.seeking import Seen
 from headwater.node.steps import Steps
 from headwater.planner.placement import PlacementPolicy
 
@@ -31,6 +34,7 @@ class Desk:
         self.is_open = False
         self.steps = Steps(ground, register, policy)
         self._handing_to: Peer | None = None
+        self.announcements = 0  # since we became a steward
 
     @property
     def apps(self) -> int | None:
@@ -52,34 +56,35 @@ class Desk:
         """Become a steward, and tell the zone."""
         if not self.is_open:
             self.is_open = True
+            self.announcements = 0
             self._announce()
 
     def appointed(self, message: m.Appointed) -> None:
-        """Become a steward because somebody found none."""
+        """Become a steward because somebody found none, unless we know who is nearer to the place where one is due."""
+        ground = self._ground
+        nearest = ground.own if self.is_open else ground.nearest_of_zone(message.place)
+        if nearest.id != ground.own.id and message.hops_left > 0:
+            ground.send(nearest, msgspec.structs.replace(message, sender=ground.own, hops_left=message.hops_left - 1))
+            return
         self.open()
-        told = m.StewardTold(self._ground.own, message.number, self._ground.own, self.apps or 0, 1)
-        self._ground.send(message.sender, told)
+        ground.send(message.asker, m.StewardTold(ground.own, message.number, ground.own, self.apps or 0, 1))
 
     def _announce(self) -> None:
         ground = self._ground
         here = m.StewardHere(ground.own, self.apps or 0)
         for peer in ground.of_our_zone(ground.ring.known.everybody()):
             ground.send(peer, here)
+        self.announcements += 1
         ground.come_back(ANNOUNCE, ground.config.announce)
 
-    def announce(self, others: dict[NodeId, tuple[Peer, int]]) -> None:
-        """Tell the zone that we are here; hand over a few apps to another steward with room, and close when empty."""
+    def announce(self, others: Sequence[Seen]) -> None:
+        """Tell the zone that we are here; if we are one too many, hand our apps to another, and close when empty."""
         if not self.is_open:
             return
-        ground, apps = self._ground, self.apps or 0
-        rooms = [
-            (count, peer)
-            for peer, count in others.values()
-            if count + apps <= ground.config.steward_apps_max // 2 and (count, peer.id) > (apps, ground.own.id)
-        ]
-        self._handing_to = max(rooms)[1] if rooms and apps <= ground.config.steward_apps_few else None
+        ground = self._ground
+        self._handing_to = self._heir_among(others)
         if self._handing_to is not None and self._register.entries:
-            some = tuple(self._register.entries.values())
+            some = tuple(islice(self._register.entries.values(), ENTRIES_MAX))
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
         self._register.compare()
         for entry in self._register.entries.values():
@@ -88,6 +93,21 @@ class Desk:
             self._close()
         else:
             self._announce()
+
+    def _heir_among(self, others: Sequence[Seen]) -> Peer | None:
+        """Return to whom of the other stewards we give our apps: of two, always the one with fewer to the other.
+
+        With few apps, to one with whom both are still half empty. With more, only as the smallest of all, and if there
+        are two more than it takes: one that is taken away is not missed with the next app.
+        """
+        config, apps, own = self._ground.config, self.apps or 0, self._ground.own
+        apps_max = config.steward_apps_max
+        larger = [(one.apps, one.peer) for one in others if (one.apps, one.peer.id) > (apps, own.id)]
+        rooms = [room for room in larger if room[0] + apps <= apps_max // 2] if apps <= config.steward_apps_few else []
+        needed = ceil((apps + sum(one.apps for one in others)) / apps_max)
+        if not rooms and len(larger) == len(others) > needed:
+            rooms = [room for room in larger if room[0] < apps_max]
+        return max(rooms)[1] if rooms else None
 
     def _claim(self, entry: m.Entry) -> None:
         ground, spec = self._ground, entry.spec
@@ -192,13 +212,16 @@ class Desk:
         self.steps.deployments[app].instances_heard.clear()
 
     def handed_over(self, message: m.HandedOver) -> None:
-        """Take over apps of another steward, and say so."""
-        self.inherit(list(message.entries))
+        """Take over apps of another steward, as many as there is room for, and say so."""
+        room = self._ground.config.steward_apps_max - (self.apps or 0)
+        self.inherit(list(message.entries[: max(0, room)]))
         entries = self._register.entries
         taken = tuple(
             (entry.spec.name, entries[entry.spec.name].term) for entry in message.entries if entry.spec.name in entries
         )
         self._ground.send(message.sender, m.HandedOverTaken(self._ground.own, taken))
+        if self.is_open:
+            self._ground.send(message.sender, m.StewardHere(self._ground.own, self.apps or 0))
 
     def hand_over_taken(self, message: m.HandedOverTaken) -> None:
         """Let go of what another steward has taken over."""

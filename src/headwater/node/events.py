@@ -9,7 +9,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Placed
-from headwater.overlay.events import OverlayConfig, SendingWanted
+from headwater.overlay.events import CongestionChanged, OverlayConfig, SendingWanted
 from headwater.overlay.trees import TreeConfig
 
 
@@ -103,6 +103,7 @@ NodeEvent = (
     | AppSubmitted
     | AppEndWanted
     | SendingWanted
+    | CongestionChanged
     | LeaveWanted
     | DrainWanted
     | NodeTicked
@@ -298,6 +299,7 @@ class NodeConfig:
     owner_silence_max: Duration = Duration(60 * SECOND)  # then what runs is placed otherwise without its owner's word
     strange_max: Duration = Duration(60 * SECOND)  # what no steward knows for so long is stopped: heirs are quicker
     announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
+    steward_unheard_max: Duration = Duration(21 * SECOND)  # four such words: then others do not count on it
     ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended
     load_told: Duration = Duration(SECOND // 10)  # changes of load within it are told together
     carrying: CarryingConfig = field(default_factory=CarryingConfig)

@@ -335,13 +335,15 @@ class Hosting:
         for app, instance, term in message.mine:
             self._in_care_of(message.sender, app, instance, term)
         for app, instance in message.unknown:
+            if not self._is_in_care(self._find(app, instance), message.sender):
+                continue
             if instance < 0:
-                if self._is_in_care(self.sourced.get((app, -1 - instance)), message.sender):
-                    self._end_source(app, -1 - instance)
-            elif self._is_in_care(self.hosted.get((app, instance)), message.sender):
+                self._end_source(app, -1 - instance)
+            else:
                 self._stop(app, instance)
         for app, instance in message.strange:
-            self._is_strange(app, instance, message.sender)
+            if self._is_in_care(self._find(app, instance), message.sender):  # else it has just named another
+                self._is_strange(app, instance, message.sender)
 
     def _is_in_care(self, kept: Hosted | Sourced | None, steward: Peer) -> bool:
         """Whether to obey a steward: ours, or whoever answered in the place of one that has been silent for long."""

@@ -103,12 +103,13 @@ class StewardAsked(Message, frozen=True, tag="sa"):
 
 
 class StewardTold(Message, frozen=True, tag="st"):
-    """This one is, with so many apps."""
+    """This one is, with so many apps; it was heard of so long ago, by whomever."""
 
     number: int
     steward: Peer
     apps: int
     hops: int
+    age_us: int = 0
 
 
 class StewardUnknown(Message, frozen=True, tag="su"):
@@ -125,9 +126,12 @@ class StewardHere(Message, frozen=True, tag="sh"):
 
 
 class Appointed(Message, frozen=True, tag="sp"):
-    """Be a steward: there is none with room that I could find."""
+    """Be a steward, or have it be whom you know nearer to this place: none with room was found. Answer the asker."""
 
     number: int
+    asker: Peer
+    place: NodeId
+    hops_left: int
 
 
 # --- the register -----------------------------------------------------------------------------------------------------

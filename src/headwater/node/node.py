@@ -93,7 +93,7 @@ class Node:
                 self._submit(event)
             case AppEndWanted(app):
                 self.seeking.end(app)
-            case ring_events.SendingWanted():
+            case ring_events.SendingWanted() | ring_events.CongestionChanged():
                 self._to_ring(event)
             case LeaveWanted():
                 self._to_ring(ring_events.LeavingWanted())
@@ -245,7 +245,9 @@ class Node:
             case _ if (name, what) == REPLICAS:
                 self.register.replicate()
             case _ if (name, what) == ANNOUNCE:
-                self.desk.announce(self.seeking.known)
+                self.desk.announce(self.seeking.stewards())
+                if self.desk.is_open:
+                    self.seeking.meet(self.desk.announcements)
             case _ if (name, what) == INHERIT:
                 self._inherit()
             case _ if (name, what) == DRAIN:

@@ -1,10 +1,10 @@
 """What all parts of a node share: the time, the ring, and the way out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from random import Random
 from typing import Any
 
-from headwater.model.peers import Peer
+from headwater.model.peers import NodeId, Peer, distance
 from headwater.model.time import Duration, Instant
 from headwater.node.events import NodeConfig, NodeEffect, SendMessage
 from headwater.node.messages import AnyNodeMessage
@@ -35,6 +35,13 @@ class Ground:
     def come_back(self, name: tuple[str, Any], after: Duration | int) -> None:
         """Come back to something."""
         self.timers.set(name, Instant(self.now + after))
+
+    def nearest_of_zone(self, place: NodeId, besides: Set[NodeId] = frozenset()) -> Peer:
+        """Return whom of our zone, ourselves among them, we know nearest to a place and have no doubt about."""
+        never = self.ring.questions.doubtful() | besides
+        known = [self.own, *self.of_our_zone(self.ring.known.everybody())]
+        able = [peer for peer in known if peer.id not in never] or [self.own]
+        return min(able, key=lambda peer: (distance(peer.id, place), peer.id))
 
     def of_our_zone(self, peers: Iterable[Peer]) -> list[Peer]:
         """Return those of our zone, each once, in an order that does not depend on chance."""

@@ -3,8 +3,11 @@
 The node at which an app is submitted does the looking. Whoever is asked and is a steward with room, or knows of one,
 answers the asker; others ask a few more of their zone, at most as many hops far as the ring needs digits, and tell the
 asker whom they have asked. So it knows when nobody is left who might know of one, and waits no longer than that takes.
-Stewards tell those around them of themselves, so most know one already. Who is appointed is decided by the zone and by
-how many stewards are known to be full, so that those who look at the same time mostly appoint the same one.
+Stewards tell those around them of themselves, so most know one already; who is not heard of for a while is forgotten.
+Who is appointed is decided by the zone and by how many stewards are known to be full: whoever is nearest to a place on
+the ring that follows from these. One who knows somebody nearer passes it on, so that those who look at the same time,
+and know different nodes of the zone, mostly appoint the same one. Stewards look for one another in the same way: there
+may be more of them than it takes.
 """
 
 import math
@@ -12,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, distance, key_of
+from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, key_of
+from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.events import AppSubmitted, NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
 from headwater.node.part import Ground
@@ -20,6 +24,17 @@ from headwater.node.part import Ground
 KNOWN_MAX: Final = 16  # stewards that a node remembers
 SEEN_MAX: Final = 512  # numbers of searches that are passed on once
 APPOINTED: Final = -1  # in place of hops: nobody was found
+PASSED_ON_MAX: Final = 4  # times that an appointment goes on to somebody nearer: tables get there in about three
+MEETINGS_EVERY: Final = 16  # announcements; a new steward looks for others after 1, 2, 4 and 8
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A steward of our zone, as it was when it was last heard of."""
+
+    peer: Peer
+    apps: int
+    at: Instant
 
 
 @dataclass(slots=True)
@@ -63,7 +78,7 @@ class Seeking:
         """Know no steward, and look for none."""
         self._ground = ground
         self.owned: dict[str, Owned] = {}
-        self.known: dict[NodeId, tuple[Peer, int]] = {}  # stewards of our zone, and how many apps they have
+        self._known: dict[NodeId, Seen] = {}  # the latest last
         self._by_number: dict[int, str] = {}
         self._seen: dict[int, None] = {}
 
@@ -126,11 +141,7 @@ class Seeking:
         if known is not None:
             self._register(owned, known, 0)
             return
-        asked = m.StewardAsked(ground.own, owned.number, ground.own, 1, search_hops(ground) - 1)
-        some = self._some_of_zone()
-        for peer in some:
-            ground.send(peer, asked)
-        owned.search = Search({peer.id for peer in some})
+        owned.search = Search({peer.id for peer in self._ask_around(owned.number)})
         ground.come_back(("app", owned.spec.name), ground.config.search_patience)
         self._end_search(owned)
 
@@ -141,12 +152,26 @@ class Seeking:
             self._appoint(owned)
 
     def _with_room(self, besides: set[NodeId]) -> Peer | None:
-        rooms = [
-            (apps, peer)
-            for peer, apps in self.known.values()
-            if apps < self._ground.config.steward_apps_max and peer.id not in besides
-        ]
+        apps_max = self._ground.config.steward_apps_max
+        rooms = [(one.apps, one.peer) for one in self.stewards() if one.apps < apps_max and one.peer.id not in besides]
         return min(rooms)[1] if rooms else None
+
+    def stewards(self) -> list[Seen]:
+        """Return the other stewards of our zone that were heard of lately."""
+        since = self._ground.now - self._ground.config.steward_unheard_max
+        return [one for one in self._known.values() if one.at >= since]
+
+    def meet(self, announcements: int) -> None:
+        """Look for other stewards, as one who has announced itself so often: soon at first, then now and then."""
+        is_new = announcements < MEETINGS_EVERY and announcements.bit_count() == 1
+        if is_new or announcements % MEETINGS_EVERY == 0:
+            self._ask_around(self._ground.rng.getrandbits(62))
+
+    def _ask_around(self, number: int) -> list[Peer]:
+        ground, some = self._ground, self._some_of_zone()
+        for peer in some:
+            ground.send(peer, m.StewardAsked(ground.own, number, ground.own, 1, search_hops(ground) - 1))
+        return some
 
     def _some_of_zone(self) -> list[Peer]:
         peers = self._ground.of_our_zone(self._ground.ring.known.everybody())
@@ -160,20 +185,21 @@ class Seeking:
     def _appoint(self, owned: Owned) -> None:
         """Appoint whoever of the zone is nearest to a place on the ring that all who look now will pick, too."""
         ground = self._ground
-        candidates = [ground.own, *ground.of_our_zone(ground.ring.known.everybody())]
-        candidates = [peer for peer in candidates if peer.id not in owned.full] or [ground.own]
         place = key_of(f"steward/{ground.own.zone}/{len(owned.full)}/{owned.appointed}")
-        chosen = min(candidates, key=lambda peer: (distance(peer.id, place), peer.id))
+        chosen = ground.nearest_of_zone(place, owned.full)
         owned.appointed += 1
-        ground.send(chosen, m.Appointed(ground.own, owned.number))
+        ground.send(chosen, m.Appointed(ground.own, owned.number, ground.own, place, PASSED_ON_MAX))
         ground.come_back(("app", owned.spec.name), ground.config.search_patience)
 
     def found(self, message: m.StewardTold) -> None:
         """Register with the first steward that is told, of our zone and with room."""
         owned = self._asked(message.number)
         if message.steward.zone == self._ground.own.zone:
-            self._remember(message.steward, message.apps)
-        if owned is None or owned.steward is not None or owned.is_registered or message.steward.id in owned.full:
+            self._remember(message.steward, message.apps, Instant(self._ground.now - max(0, message.age_us)))
+        if owned is None or owned.steward is not None or owned.is_registered:
+            return
+        if message.steward.id in owned.full:  # whoever told us does not know yet that it is, nor of any other
+            self._knows_of_none(owned, message.sender)
             return
         self._register(owned, message.steward, message.hops)
 
@@ -182,9 +208,13 @@ class Seeking:
         owned = self._asked(message.number)
         if owned is None or owned.search is None or owned.steward is not None or owned.is_registered:
             return
-        owned.search.without.add(message.sender.id)
         owned.search.asked.update(message.asked[: self._ground.config.search_fanout])
-        self._end_search(owned)
+        self._knows_of_none(owned, message.sender)
+
+    def _knows_of_none(self, owned: Owned, peer: Peer) -> None:
+        if owned.search is not None:
+            owned.search.without.add(peer.id)
+            self._end_search(owned)
 
     def registered(self, message: m.RegisterTold) -> None:
         """Take note that a steward cares for an app now, or look for another."""
@@ -192,6 +222,7 @@ class Seeking:
         if owned is None:
             return
         if message.taken:
+            self._hear_from(message.sender)
             if not owned.is_registered:
                 self._by_number.pop(owned.number, None)
                 self._ground.emit(NoteStewardFound(message.app, message.sender, owned.hops))
@@ -200,7 +231,7 @@ class Seeking:
                 owned.unanswered = 0
                 owned.term = max(owned.term, message.term)
         elif owned.steward is not None and owned.steward.id == message.sender.id:
-            self.known[message.sender.id] = (message.sender, self._ground.config.steward_apps_max)
+            self._remember(message.sender, self._ground.config.steward_apps_max)
             owned.full.add(message.sender.id)
             owned.steward, owned.is_registered, owned.unanswered = None, False, 0
             self._look(owned)
@@ -292,10 +323,12 @@ class Seeking:
             told = m.StewardTold(ground.own, message.number, ground.own, own_apps, message.hops)
             ground.send(message.asker, told)
             return
-        known = self._with_room(set())
+        known = self._with_room({message.asker.id})
         if known is not None:
-            apps = self.known[known.id][1]
-            ground.send(message.asker, m.StewardTold(ground.own, message.number, known, apps, message.hops))
+            seen = self._known[known.id]
+            age_us = ground.now - seen.at
+            told = m.StewardTold(ground.own, message.number, known, seen.apps, message.hops, age_us)
+            ground.send(message.asker, told)
             return
         others = [peer for peer in self._some_of_zone() if peer.id != message.asker.id and message.hops_left > 0]
         further = m.StewardAsked(ground.own, message.number, message.asker, message.hops + 1, message.hops_left - 1)
@@ -308,21 +341,29 @@ class Seeking:
         if message.sender.zone != self._ground.own.zone:
             return
         if message.apps < 0:
-            self.known.pop(message.sender.id, None)
+            self.forget(message.sender)
         else:
             self._remember(message.sender, message.apps)
 
-    def _remember(self, steward: Peer, apps: int) -> None:
-        if steward.id == self._ground.own.id:
+    def _hear_from(self, steward: Peer) -> None:
+        known = self._known.get(steward.id)
+        if known is not None:
+            self._remember(steward, known.apps)
+
+    def _remember(self, steward: Peer, apps: int, at: Instant | None = None) -> None:
+        """Take note of a steward that is heard now, or was heard of by another before."""
+        when = self._ground.now if at is None else at
+        known = self._known.get(steward.id)
+        if steward.id == self._ground.own.id or (known is not None and known.at > when):
             return
-        self.known.pop(steward.id, None)
-        self.known[steward.id] = (steward, apps)
-        if len(self.known) > KNOWN_MAX:
-            del self.known[next(iter(self.known))]
+        self.forget(steward)
+        self._known[steward.id] = Seen(steward, apps, when)
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
 
     def forget(self, peer: Peer) -> None:
         """Count on a steward no more."""
-        self.known.pop(peer.id, None)
+        self._known.pop(peer.id, None)
 
     def waiting(self) -> Iterator[str]:
         """Go through the apps that have no steward yet."""

@@ -122,6 +122,7 @@ class OverlayConfig:
     buried_max: int = 64  # dead peers that are remembered, and asked now and then: partitions heal
     join_patience: Duration = Duration(8 * SECOND)  # then begin to join anew
     near_max: int = 16  # peers of the neighbourhood set
+    mates_max: int = 16  # peers of our own zone: among a hundred, messages of three hops reach most
     near_rounds: int = 4  # of looking for a nearer peer to join through
     near_asked: int = 8  # peers measured in each of them
     forwards_max: int = 8  # hops tried for one message at one peer

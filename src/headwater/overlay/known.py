@@ -21,6 +21,7 @@ class Known:
         self.leaves = LeafSet(own.id, config.leaf_side)
         self.table = RoutingTable(own.id)
         self.near: dict[NodeId, Peer] = {}  # the neighbourhood set: the nearest in the network, wherever on the ring
+        self.mates: dict[NodeId, Peer] = {}  # some of our zone, the latest last: zones may lie among one another
         self.dead: dict[NodeId, tuple[Peer, Instant]] = {}  # found dead by ourselves, the latest last
         self._nearness: dict[NodeId, Nearness] = {}
 
@@ -29,6 +30,7 @@ class Known:
         yield from self.leaves
         yield from self.table
         yield from self.near.values()
+        yield from self.mates.values()
 
     def nearness(self, identity: NodeId) -> Nearness:
         """Return how near a peer is."""
@@ -46,6 +48,8 @@ class Known:
         hops = 0 if peer.zone == self.own.zone else 1
         self._nearness[peer.id] = Nearness(smooth, hops, congestion)
         self._into_neighbourhood(peer)
+        if hops == 0:
+            self._among_mates(peer)
         self.consider(peer)
 
     def _into_neighbourhood(self, peer: Peer) -> None:
@@ -53,6 +57,12 @@ class Known:
         near[peer.id] = peer
         if len(near) > self._config.near_max:
             del near[max(near, key=lambda identity: self.nearness(identity).cost)]
+
+    def _among_mates(self, peer: Peer) -> None:
+        self.mates.pop(peer.id, None)
+        self.mates[peer.id] = peer
+        if len(self.mates) > self._config.mates_max:
+            del self.mates[next(iter(self.mates))]
 
     def consider(self, peer: Peer) -> None:
         """Give a peer its place in the table if nobody nearer has it."""
@@ -66,17 +76,28 @@ class Known:
         return self._config.proximity and self.nearness(one.id).cost < self.nearness(other.id).cost
 
     def worth_measuring(self, peer: Peer) -> bool:
-        """Whether a peer might take another's place in the table if it is near."""
-        if peer.id == self.own.id or peer.id in self.dead or peer.id in self._nearness or not self._config.proximity:
+        """Whether a peer might take another's place in the table: nobody knows how near it is, or it was nearer.
+
+        Whoever has the place may have become farther since, or its links congested. Of our own zone we want to know
+        some others anyway.
+        """
+        if peer.id == self.own.id or peer.id in self.dead:
+            return False
+        if peer.zone == self.own.zone and peer.id not in self.mates and len(self.mates) < self._config.mates_max:
+            return True
+        if not self._config.proximity:
             return False
         holder = self.table.holder(peer.id)
-        return holder is not None and holder.id != peer.id
+        if holder is None or holder.id == peer.id:
+            return False
+        return peer.id not in self._nearness or self._is_nearer(peer, holder)
 
     def bury(self, peer: Peer, now: Instant) -> bool:
         """Forget a peer that is dead, except that it was here; True if it was a leaf."""
         was_leaf = self.leaves.remove(peer.id)
         self.table.remove(peer.id)
         self.near.pop(peer.id, None)
+        self.mates.pop(peer.id, None)
         self._nearness.pop(peer.id, None)
         self.dead.pop(peer.id, None)
         self.dead[peer.id] = (peer, now)
@@ -100,8 +121,13 @@ class Known:
 
     def sample(self, count: int, rng: Random) -> list[Peer]:
         """Return some peers at random."""
-        peers = sorted({peer.id: peer for peer in self.everybody()}.values())
-        return rng.sample(peers, min(count, len(peers)))
+        return _some({peer.id: peer for peer in self.everybody()}, count, rng)
+
+    def mates_of(self, asker: Peer, count: int, rng: Random) -> list[Peer]:
+        """Return some peers of another's zone, whom it may not know."""
+        return _some(
+            {peer.id: peer for peer in self.everybody() if peer.zone == asker.zone and peer.id != asker.id}, count, rng
+        )
 
     def next_hop(self, key: NodeId, besides: Set[NodeId]) -> Peer | None:
         """Return the peer to send a message for this key to; None if nobody is nearer than we are."""
@@ -113,7 +139,7 @@ class Known:
         return closer_of(self.own.id, key, self.everybody(), besides)
 
     def _is_alive(self, identity: NodeId) -> bool:
-        return identity in self.leaves or identity in self.table or identity in self.near
+        return any(identity in known for known in (self.leaves, self.table, self.near, self.mates))
 
     def check(self) -> None:
         """Raise if the parts do not fit one another."""
@@ -122,3 +148,9 @@ class Known:
         for identity in (self.own.id, *self.dead):
             assert not self._is_alive(identity), f"{identity.hex()} is ourselves, or both dead and alive"
         assert len(self.near) <= self._config.near_max
+        assert len(self.mates) <= self._config.mates_max
+        assert all(peer.zone == self.own.zone for peer in self.mates.values())
+
+
+def _some(peers: dict[NodeId, Peer], count: int, rng: Random) -> list[Peer]:
+    return rng.sample(sorted(peers.values()), min(count, len(peers)))

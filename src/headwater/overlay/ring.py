@@ -248,8 +248,10 @@ class Ring:
         self.ask_wanted(message.leaves)
 
     def _row_asked(self, message: m.RowAsked) -> None:
-        row = (*self.known.table.row(message.row), *self.known.sample(MEASURED_AT_ONCE, self.rng))
-        self.send(message.sender.address, m.RowTold(self.own, row))
+        known, sender = self.known, message.sender
+        mates = known.mates_of(sender, MEASURED_AT_ONCE, self.rng)
+        row = (*mates, *known.table.row(message.row), *known.sample(MEASURED_AT_ONCE, self.rng))
+        self.send(sender.address, m.RowTold(self.own, row))
 
     def _row_told(self, message: m.RowTold) -> None:
         self._consider_all(message.peers)
@@ -269,9 +271,11 @@ class Ring:
                 self.send(peer.address, m.Ping(self.own, self.now))
 
     def _nearby_asked(self, message: m.NearbyAsked) -> None:
-        near = (*self.known.near.values(), *self.known.sample(self.config.near_asked, self.rng))
-        known = tuple({peer.id: peer for peer in near if peer.id != message.sender.id}.values())
-        self.send(message.sender.address, m.NearbyTold(self.own, known))
+        known, asked = self.known, self.config.near_asked
+        mates = known.mates_of(message.sender, asked // 2, self.rng)
+        near = (*mates, *known.near.values(), *known.sample(asked, self.rng))
+        told = tuple({peer.id: peer for peer in near if peer.id != message.sender.id}.values())
+        self.send(message.sender.address, m.NearbyTold(self.own, told))
 
     def _nearby_told(self, message: m.NearbyTold) -> None:
         if self.phase is Phase.JOINING:
@@ -381,14 +385,18 @@ class Ring:
             self.send(peer.address, probe)
 
     def _keep_up(self) -> None:
-        """Compare notes with a neighbour, a table, our place as seen from afar, a dead peer and a contact."""
+        """Compare notes with a neighbour, a table, a mate, our place as seen from afar, a dead peer and a contact."""
         self.come_back(UPKEEP, self.config.upkeep // 2 + self.rng.randrange(self.config.upkeep))
         rng, known = self.rng, self.known
         for leaf in known.leaves.neighbours(1):
             self.ask(leaf, for_leaves=True)
         if known.table:
             row = rng.choice(known.table.rows())
-            self.send(rng.choice(known.table.row(row)).address, m.RowAsked(self.own, row))
+            asked = rng.choice(known.table.row(row)).address
+            self.send(asked, m.RowAsked(self.own, row))
+            self.send(asked, m.Ping(self.own, self.now))  # it may be farther by now, or congested
+        if known.mates:
+            self.ask(next(iter(known.mates.values())), for_leaves=False)  # whom we have not heard for longest
         if strangers := [peer for peer in known.sample(MEASURED_AT_ONCE, rng) if peer.id not in known.leaves]:
             self.look_at_our_place_through(strangers[0])
         for peer, _ in rng.sample(sorted(known.dead.values()), min(2, len(known.dead))):

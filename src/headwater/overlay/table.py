@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.model.peers import NodeId, Peer, digit, nearer, shared_digits
+from headwater.model.time import SECOND, Duration
 
 HOP_US: Final = 1_000  # what a hop between zones costs beside its time: it takes a share of a link that others need
 UNKNOWN_US: Final = 1 << 40  # of a peer that was never measured: any measured one is nearer
+CONGESTED: Final = SECOND  # a link for which messages wait so long is fully congested: a heartbeat comes too late
+LEVELS: Final = 10  # of congestion that are told apart: a change is news only if others might act on it
+
+
+def congestion_of(wait: Duration) -> float:
+    """Return how congested a link is, 0 to 1 in tenths, if what waits for it now takes so long to leave."""
+    return round(min(1.0, wait / CONGESTED) * LEVELS) / LEVELS
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A node that wants to be in a tree asks the next hop towards the tree's key to be its parent, which then wants to be in
 the tree too, and so on up to the owner of the key: the root. So a tree needs nobody who knows all of it, and is as deep
-as a route is long. What goes down reaches every member; numbers that members give are summed up on the way to the root.
+as a route is long. What goes down reaches every member. Numbers that anybody gives are added up on the way to the root,
+one node further with every beat; whoever gives one has a place in the tree until it takes it out, member or not.
 
 A child repeats its wish, and the parent answers with the way to the root. Whoever hears no answer looks for another
 parent; a root that no longer owns the key joins the one who does; a way to the root that leads through oneself is a
@@ -33,7 +34,7 @@ class MembershipWanted:
 
 @dataclass(frozen=True, slots=True)
 class MembershipEnded:
-    """This node need not be in a tree any more; while it has children, it stays for them."""
+    """This node need not hear what goes down a tree any more; it stays for its children, and for its numbers."""
 
     key: NodeId
 
@@ -48,7 +49,7 @@ class MulticastWanted:
 
 @dataclass(frozen=True, slots=True)
 class NumberChanged:
-    """This is what we add to the tree's numbers under a name; None takes it out."""
+    """This is what we add to the tree's numbers under a name, as a member or not; None takes it out."""
 
     key: NodeId
     name: str
@@ -223,19 +224,18 @@ class Trees:
         tree = self._trees.get(key)
         if tree is not None:
             tree.is_member = False
-            tree.numbers.clear()
             self._prune(tree)
 
     def _change(self, key: NodeId, name: str, value: float | None) -> None:
-        tree = self._tree(key)
-        if value is None:
+        if value is not None:
+            self._tree(key).numbers[name] = value
+        elif (tree := self._trees.get(key)) is not None:
             tree.numbers.pop(name, None)
-        else:
-            tree.numbers[name] = value
+            self._prune(tree)
 
     def _prune(self, tree: Tree) -> None:
-        """Leave a tree in which nobody needs us."""
-        if tree.is_member or tree.children:
+        """Leave a tree in which we have nothing to hear or to say, and nobody is below us."""
+        if tree.is_member or tree.children or tree.numbers:
             return
         if tree.parent is not None:
             self._send(tree.parent, m.TreeLeave(self._ring.own, tree.key))
@@ -245,6 +245,13 @@ class Trees:
     # --- parents ------------------------------------------------------------------------------------------------------
 
     def _find_parent(self, tree: Tree) -> None:
+        """Look for a parent; one that is left for another is told, or it would count what is below us once more."""
+        before = tree.parent
+        self._take_parent(tree)
+        if before is not None and (tree.parent is None or tree.parent.id != before.id):
+            self._send(before, m.TreeLeave(self._ring.own, tree.key))
+
+    def _take_parent(self, tree: Tree) -> None:
         if self._ring.phase is not Phase.ACTIVE:  # whoever is not in the ring yet cannot tell who is next
             tree.parent, tree.path, tree.is_rooted = None, (), False
             return

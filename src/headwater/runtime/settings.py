@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.ids import checked_name
+from headwater.model.peers import PEERS_OF_A_MACHINE_MAX
 from headwater.runtime.address import host_and_port
 from headwater.runtime.cluster import masters_of
 from headwater.runtime.config import NodeConfig, cores_here
@@ -26,6 +27,7 @@ from headwater.runtime.links.wire import WireConfig
 ENVIRONMENT: Final = "HEADWATER_NODE_"
 CONFIG: Final = "config"
 CAPACITY_MAX: Final = 10_000
+AUTO: Final = "auto"  # of peers: as many as the capacity makes
 JOIN_MAX: Final = 64
 _ANYWHERE: Final = frozenset({"0.0.0.0", "::", "*"})
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -41,6 +43,7 @@ class NodeSettings:
     join: tuple[str, ...] = ()  # nodes through which to join, whichever answers; none: the first node of a ring
     zone: str = "default"
     capacity: int = 8  # operators that run here at most, as in the node itself
+    peers: int = 1  # that this machine carries, each a node of its own; 0: as many as its capacity makes
     data: Path = Path("headwater-data")  # rows, state, and without certificates the key
     spark_master: str | None = None  # None: a Spark of our own
     certs: Path | None = None  # what `headwater certs node` made
@@ -67,7 +70,17 @@ class NodeSettings:
             raise ConfigError(f"a capacity of {self.capacity} operators is not possible; use 1 to {CAPACITY_MAX}")
         if self.spark_master is not None:
             masters_of(self.spark_master)
+        self._check_peers()
         self._check_safety([("--listen", host), ("--advertise", told), *(("--join", host) for host in joined)])
+
+    def _check_peers(self) -> None:
+        most = min(PEERS_OF_A_MACHINE_MAX, self.capacity)
+        if not 0 <= self.peers <= most:
+            raise ConfigError(
+                f"a machine with room for {self.capacity} operators carries 1 to {most} peers, not {self.peers}"
+            )
+        if self.peers != 1 and self.spark_master is not None:
+            raise ConfigError("several peers share a Spark of their own: take --peers or --spark-master away")
 
     def _check_safety(self, hosts: list[tuple[str, str]]) -> None:
         if self.insecure and self.certs is not None:
@@ -167,6 +180,10 @@ def _as_number(value: Any) -> int:
         raise ValueError("a whole number is needed") from None
 
 
+def _as_peers(value: Any) -> int:
+    return 0 if value == AUTO else _as_number(value)
+
+
 def _as_bool(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -186,6 +203,7 @@ def _as_addresses(value: Any) -> tuple[str, ...]:
 _READERS: Final[Mapping[str, Any]] = {
     "join": _as_addresses,
     "capacity": _as_number,
+    "peers": _as_peers,
     "data": _as_path,
     "certs": _as_path,
     "links": _as_path,

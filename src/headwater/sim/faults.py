@@ -31,7 +31,7 @@ class Fault(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashes:
-    """Nodes are gone without a word, several at once; most come back under their id, and remember nothing."""
+    """Hosts are gone without a word, several at once; most come back with their ids, and remember nothing."""
 
     every_s: float = 15.0
     at_once_max: int = 3
@@ -39,25 +39,25 @@ class Crashes:
     back_after_s: Range = (0.2, 30.0)
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Let some nodes crash."""
-        for address in _some(world, rng, self.at_once_max):
-            if world.may_lose_one():
+        """Let some hosts crash."""
+        for address in _some(world.hosts(), rng, self.at_once_max):
+            if world.may_lose(address):
                 back_s = None if rng.random() < self.for_good else rng.uniform(*self.back_after_s)
                 world.lose(address, back_s=back_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joins:
-    """New nodes join, several at once."""
+    """New hosts join, several at once, with one node or more."""
 
     every_s: float = 20.0
     at_once_max: int = 3
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Let some nodes join."""
+        """Let some hosts join."""
         for _ in range(rng.randint(1, self.at_once_max)):
-            if world.may_gain_one():
-                world.join()
+            if world.room():
+                world.join(world.room())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Leaves:
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
         """Let one node leave."""
-        for address in _some(world, rng, 1):
+        for address in _some(sorted(world.nodes), rng, 1):
             if world.may_lose_one():
                 world.depart(address)
 
@@ -89,21 +89,21 @@ class Drains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollingRestarts:
-    """All nodes are restarted one after the other, as an upgrade does it."""
+    """All hosts are restarted one after the other, as an upgrade does it."""
 
     every_s: float = 25.0
     down_s: Range = (0.2, 6.0)
     pause_s: Range = (2.0, 6.0)
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Begin to restart all nodes that are there now."""
+        """Begin to restart all hosts that are there now."""
         at_s = 0.0
-        for address in sorted(world.nodes):
+        for address in world.hosts():
             world.timeline.after(int(at_s * SECOND), self._restart, world, address, rng.uniform(*self.down_s))
             at_s += rng.uniform(*self.pause_s)
 
     def _restart(self, world: TroubledWorld, address: str, down_s: float) -> None:
-        if not world.is_healed and address in world.nodes and world.may_lose_one():
+        if not world.is_healed and address in world.nodes and world.may_lose(address):
             world.lose(address, back_s=down_s)
 
 
@@ -134,7 +134,7 @@ class SlowHosts:
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
         """Let some hosts be slow."""
-        for address in _some(world, rng, self.at_once_max):
+        for address in _some(world.hosts(), rng, self.at_once_max):
             slowness = rng.uniform(*self.slowness)
             world.note(f"{address} is {slowness:.0f} times slower", "slow hosts")
             world.network.slow(address, slowness)
@@ -152,11 +152,12 @@ class SlowDisks:
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
         """Let some disks be slow."""
-        for address in _some(world, rng, self.at_once_max):
-            sync_s = rng.uniform(*self.sync_s)
+        for address in _some(world.hosts(), rng, self.at_once_max):
+            sync_s, lasts_s = rng.uniform(*self.sync_s), rng.uniform(*self.lasts_s)
             world.note(f"the disk of {address} takes {sync_s:.2f} s for a write", "slow disks")
-            world.disks.slow(address, Duration(int(sync_s * SECOND)))
-            world.later(rng.uniform(*self.lasts_s), world.disks.slow, address, Duration(0))
+            for one in world.mates(address):
+                world.disks.slow(one, Duration(int(sync_s * SECOND)))
+                world.later(lasts_s, world.disks.slow, one, Duration(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +170,9 @@ class CutLinks:
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
         """Cut some links."""
-        for _ in range(rng.randint(1, self.at_once_max)):
-            one, other = rng.sample(sorted(world.nodes), 2)
+        hosts = world.hosts()
+        for _ in range(rng.randint(1, self.at_once_max) if len(hosts) > 1 else 0):
+            one, other = rng.sample(hosts, 2)
             world.note(f"nothing gets from {one} to {other}", "cut links")
             world.network.cut(one, other)
             world.later(rng.uniform(*self.lasts_s), world.network.mend, one, other)
@@ -186,7 +188,7 @@ class LateDevices:
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
         """Let some devices be away."""
-        for address in _some(world, rng, self.at_once_max):
+        for address in _some(sorted(world.nodes), rng, self.at_once_max):
             away_s = rng.uniform(*self.away_s)
             world.note(f"the devices of {address} are away for {away_s:.1f} s")
             world.send_devices_away(address, away_s)
@@ -201,9 +203,9 @@ class Partitions:
     lasts_s: Range = (5.0, 60.0)
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Part the network; a node that joins later is on the first side."""
+        """Part the network; a host that joins later is on the first side."""
         sides = rng.randint(2, self.sides_max)
-        side_of = {address: rng.randrange(sides) for address in sorted(world.nodes)}
+        side_of = {address: rng.randrange(sides) for address in world.hosts()}
         parts = [" ".join(one for one in side_of if side_of[one] == side) for side in range(sides)]
         world.note(f"parted: {' | '.join(parts)}", "partitions")
         world.network.part(side_of)
@@ -261,6 +263,5 @@ def faults_named(names: str) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def _some(world: TroubledWorld, rng: Random, at_most: int) -> Iterable[str]:
-    addresses = sorted(world.nodes)
+def _some(addresses: list[str], rng: Random, at_most: int) -> Iterable[str]:
     return rng.sample(addresses, min(len(addresses), rng.randint(1, at_most)))

@@ -1,13 +1,14 @@
 """Nodes with engines: whole flows run in the imagined world, their rows on the way between nodes.
 
 A node that crashes comes back with its disk: what is lost with a disk is for recovery to rebuild, not for this world.
-Its owner submits an app again when it is back, as a real node does, which keeps what was submitted to it. A node that
+What an owner has agreed to is lost with a crash until it is written, which a slow disk takes its time for; nobody has
+heard of it before. An owner submits its apps again when it is back, as a real node does, which keeps them. A node that
 leaves first gives away what runs there, and then is gone, disk and all; but one that has an app's source, its sink or
 its owner is only restarted.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from headwater.node.messages import Placed
 from headwater.node.node import Node
 from headwater.node.specs import app_spec
 from headwater.sim.memory_store import MemoryStore
+from headwater.sim.network import Links
 from headwater.sim.plant import Disk, Plant, Row, ledger_in
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
@@ -96,9 +98,11 @@ class PlantedNode(Node):
 class FlowWorld(TroubledWorld):
     """Nodes with engines, and all that sinks have written."""
 
-    def __init__(self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
+    ) -> None:
         """Begin without nodes."""
-        super().__init__(seed, nodes=nodes, zones=zones, links_fail=links_fail, witness=witness)
+        super().__init__(seed, nodes=nodes, zones=zones, links_fail=links_fail, witness=witness, links=links)
         self.graphs: dict[str, Graph] = {}
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
@@ -111,7 +115,7 @@ class FlowWorld(TroubledWorld):
         store = self._stores.setdefault(address, MemoryStore())
         disk = Disk(Random(f"{self.seed}/{address}/disk/{self._starts}"), lambda: self.disks.sync_us(address))
         return PlantedNode(
-            peer, self.config, rng, Plant(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote)
+            peer, self._config_of(peer), rng, Plant(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote)
         )
 
     def _wrote(self, app: str, sink: str, rows: list[Row]) -> None:
@@ -141,16 +145,25 @@ class FlowWorld(TroubledWorld):
         super()._do(address, effect)
         match effect:
             case NotePlaced(app, placed, has_run):
-                self._placed[app] = (placed, has_run)
+                written = self.disks.written_at(address, self.timeline.now)
+                if written <= self.timeline.now:
+                    self._placed[app] = (placed, has_run)
+                else:
+                    self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
             case NoteDrained():
                 self.timeline.after(0, self._gone, address)
             case NoteRefused(why):
                 raise Broken(f"{address} refused {why}", address)
 
+    def _keep_placed(self, owner: Node, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
+        """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
+        if self.nodes.get(owner.own.address) is owner:
+            self._placed[app] = (placed, has_run)
+
     # --- misfortune ---------------------------------------------------------------------------------------------------
 
     def lose(self, address: str, *, back_s: float | None) -> None:
-        """Let a node crash, and come back with its disk."""
+        """Let a host crash, and come back with its disk."""
         super().lose(address, back_s=BACK_S if back_s is None else back_s)
 
     def depart(self, address: str) -> None:
@@ -270,8 +283,11 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def undisturbed(graph: Graph) -> Outputs:
-    """Run a flow on one engine that nothing disturbs, and return what its sinks get; raises Broken if it has no end."""
+def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, seconds: None) -> Outputs:
+    """Run a flow on one engine that nothing disturbs, and return what its sinks get.
+
+    Raises Broken if a function of it does, or if it has no end; `tell` hears of its rows and seconds on the way.
+    """
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
     plant = Plant(
         MemoryStore(),
@@ -285,14 +301,15 @@ def undisturbed(graph: Graph) -> Outputs:
         plant.carry_out(StartInstance(graph.name, instance, spec.chains[0], NOWHERE, b"", spec.key), Instant(0))
     app = plant.apps[graph.name]
     while not plant.is_done(graph.name):
+        if app.trouble is not None:  # then nothing is due any more
+            raise Broken(f"a function of {graph.name} raised: {app.trouble}")
         at = plant.deadline()
         rows = sum(source.record.stored for source in app.sources.values())
         if at is None or at > SECONDS_MAX * SECOND or rows > ROWS_MAX:
             raise Broken(
                 f"{graph.name} has not ended after {rows:,} rows and {plant.now / SECOND:,.0f} virtual seconds"
             )
-        if app.trouble is not None:
-            raise Broken(f"{graph.name}: {app.trouble}")
+        tell(rows, plant.now / SECOND)
         plant.advance(at)
     return outputs
 

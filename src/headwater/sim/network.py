@@ -1,7 +1,8 @@
 """An imagined network: latency by distance, bandwidth, loss, duplicates, reordering, partitions, slow and dead hosts.
 
-Hosts lie on a plane, those of a zone close together. All chance comes from one seeded generator, drawn in the order of
-sending, so the same sends in the same order meet the same fate.
+Hosts lie on a plane, those of a zone close together. A host carries one peer or several, each with its own address:
+they share its link, and are slow, cut off and parted together, but always hear one another. All chance comes from one
+seeded generator, drawn in the order of sending, so the same sends in the same order meet the same fate.
 """
 
 import math
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from headwater.model.time import MILLISECOND, Duration, Instant
+from headwater.model.time import MILLISECOND, SECOND, Duration, Instant
 
 PLANE: Final = 1_000.0  # the width of the world; light needs `across` from one side to the other
 
@@ -25,15 +26,18 @@ class Links:
     duplication: float = 0.0
     reordering: float = 0.0  # of messages that are held up for as long again as their way takes
     bytes_per_s: int = 0  # of a host's own link; 0: no limit
+    queue_bytes: int = 32 << 20  # that wait for a host's link; what does not fit is dropped, as real nodes do it
 
 
 @dataclass(slots=True)
-class _Place:
+class _Host:
+    name: str
     x: float
     y: float
     zone: str
     slowness: float = 1.0  # how many times longer everything takes
-    busy_until: Instant = field(default=Instant(0))
+    urgent_until: Instant = field(default=Instant(0))  # the link is busy with what may not wait
+    busy_until: Instant = field(default=Instant(0))  # and with anything at all
 
 
 class Network:
@@ -44,49 +48,71 @@ class Network:
         self.rng = rng
         self.links = links or Links()
         self.sent = self.lost = 0
-        self._places: dict[str, _Place] = {}
+        self._hosts: dict[str, _Host] = {}  # by the address of each of their peers
         self._zones: dict[str, tuple[float, float]] = {}
-        self._side: dict[str, int] = {}  # of the partition; a host without a side is on side 0
+        self._side: dict[str, int] = {}  # of the partition, by host; one without a side is on side 0
         self._cut: set[tuple[str, str]] = set()  # single links, in one direction
 
-    def place(self, address: str, zone: str) -> None:
-        """Put a host somewhere in its zone."""
+    def place(self, address: str, zone: str, on: str | None = None) -> None:
+        """Put a peer on a host of its own, somewhere in its zone; or on the host of another peer."""
+        if on is not None:
+            self._hosts[address] = self._hosts[on]
+            return
         if zone not in self._zones:
             self._zones[zone] = (self.rng.uniform(0, PLANE), self.rng.uniform(0, PLANE))
         x, y = self._zones[zone]
         spread = PLANE / 20
-        self._places[address] = _Place(self.rng.gauss(x, spread), self.rng.gauss(y, spread), zone)
+        self._hosts[address] = _Host(address, self.rng.gauss(x, spread), self.rng.gauss(y, spread), zone)
+
+    def host(self, address: str) -> str:
+        """Return the name of the host that carries a peer: the address of the first that it carried."""
+        return self._hosts[address].name
 
     def way_us(self, one: str, other: str) -> float:
         """Return how long a message takes from one host to another, without chance."""
-        here, there = self._places[one], self._places[other]
+        here, there = self._hosts[one], self._hosts[other]
         far = math.hypot(here.x - there.x, here.y - there.y) / PLANE
         return (self.links.floor + far * self.links.across) * max(here.slowness, there.slowness)
 
-    def arrivals(self, one: str, other: str, size_bytes: int, now: Instant) -> list[Instant]:
-        """Return when a message arrives: once, twice or never."""
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether it matters how long messages are."""
+        return self.links.bytes_per_s > 0
+
+    def arrivals(self, one: str, other: str, size_bytes: int, now: Instant, *, bulky: bool = False) -> list[Instant]:
+        """Return when a message arrives: once, twice or never; what is bulky lets all others pass."""
         self.sent += 1
-        if other not in self._places or not self.connected(one, other):
-            self.lost += 1
-            return []
         links, rng = self.links, self.rng
-        if links.loss and rng.random() < links.loss:
+        leaves = None
+        if other in self._hosts and self.connected(one, other):
+            leaves = self._leaves_at(one, size_bytes, now, bulky=bulky)
+        if leaves is None or (links.loss and rng.random() < links.loss):
             self.lost += 1
             return []
-        leaves = self._leaves_at(one, size_bytes, now)
         way = self.way_us(one, other)
         times = [leaves + self._shaken(way)]
         if links.duplication and rng.random() < links.duplication:
             times.append(leaves + self._shaken(2 * way))
         return [Instant(int(time)) for time in times]
 
-    def _leaves_at(self, one: str, size_bytes: int, now: Instant) -> Instant:
-        if not self.links.bytes_per_s:
+    def _leaves_at(self, one: str, size_bytes: int, now: Instant, *, bulky: bool) -> Instant | None:
+        """Return when the last byte is on the link; None if it has no room to wait."""
+        links, host = self.links, self._hosts[one]
+        if not links.bytes_per_s:
             return now
-        place = self._places[one]
-        sending_us = size_bytes * 1_000_000 // self.links.bytes_per_s
-        place.busy_until = Instant(max(place.busy_until, now) + sending_us)
-        return place.busy_until
+        waiting = (host.busy_until - now) * links.bytes_per_s // SECOND
+        if waiting + size_bytes > links.queue_bytes:
+            return None
+        sending_us = size_bytes * SECOND // links.bytes_per_s
+        host.busy_until = Instant(max(host.busy_until, now) + sending_us)
+        if bulky:
+            return host.busy_until
+        host.urgent_until = Instant(max(host.urgent_until, now) + sending_us)
+        return host.urgent_until
+
+    def waits(self, address: str, now: Instant) -> Duration:
+        """Return how long it takes until all that waits for a host's link has left."""
+        return Duration(max(0, self._hosts[address].busy_until - now))
 
     def _shaken(self, way: float) -> float:
         links, rng = self.links, self.rng
@@ -99,19 +125,19 @@ class Network:
 
     def part(self, sides: dict[str, int]) -> None:
         """Cut the network into sides that do not hear one another."""
-        self._side = dict(sides)
+        self._side = {self.host(address): side for address, side in sides.items()}
 
     def cut(self, one: str, other: str) -> None:
-        """Cut one link in one direction."""
-        self._cut.add((one, other))
+        """Cut the link between two hosts in one direction."""
+        self._cut.add((self.host(one), self.host(other)))
 
     def mend(self, one: str, other: str) -> None:
         """Let a cut link be whole again."""
-        self._cut.discard((one, other))
+        self._cut.discard((self.host(one), self.host(other)))
 
     def slow(self, address: str, slowness: float) -> None:
         """Let a host be slow, or as quick as it was with 1.0."""
-        self._places[address].slowness = slowness
+        self._hosts[address].slowness = slowness
 
     def worsen(self, **links: float) -> None:
         """Change how the links are."""
@@ -121,16 +147,17 @@ class Network:
         """Let every message arrive again."""
         self._side, self._cut = {}, set()
         self.worsen(loss=0.0, duplication=0.0, reordering=0.0)
-        for place in self._places.values():
-            place.slowness = 1.0
+        for host in self._hosts.values():
+            host.slowness = 1.0
 
     def connected(self, one: str, other: str) -> bool:
         """Whether a message could get from one host to another."""
         if not self._side and not self._cut:
             return True
-        return self._side.get(one, 0) == self._side.get(other, 0) and (one, other) not in self._cut
+        here, there = self.host(one), self.host(other)
+        return here == there or (self._side.get(here, 0) == self._side.get(there, 0) and (here, there) not in self._cut)
 
     def touch_is_free(self, one: str, other: str) -> bool:
         """Whether two hosts hear each other without hindrance: nothing is cut, and neither is slow."""
-        is_slow = self._places[one].slowness > 1 or self._places[other].slowness > 1
+        is_slow = self._hosts[one].slowness > 1 or self._hosts[other].slowness > 1
         return not is_slow and self.connected(one, other) and self.connected(other, one)

@@ -1,6 +1,7 @@
 """Whole nodes in one process: apps are submitted, nodes come and go, and it is known what should run where."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 from typing import Final, get_args
 
@@ -27,6 +28,7 @@ from headwater.node.events import (
 )
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
 from headwater.node.node import Node
+from headwater.node.row_messages import RowsSent
 from headwater.sim.disks import Disks
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among, ring_faults
@@ -37,6 +39,8 @@ _ABOUT_APPS: Final = frozenset(get_args(ControlMessage))
 
 class NodeWorld(World[Node]):
     """Nodes with all their machines."""
+
+    bulky = frozenset({RowsSent})
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class NodeWorld(World[Node]):
         self.steward_hops: list[int] = []
         self.active_at: dict[str, Instant] = {}
         self.disks = Disks()
+        self.capacities: dict[str, int] = {}  # of nodes for which it is not as configured
         self._on_wire = on_wire
 
     @property
@@ -66,9 +71,18 @@ class NodeWorld(World[Node]):
         """The nodes, by address."""
         return self.machines
 
-    def add(self, contacts: Iterable[str] = (), *, zone: str | None = None) -> str:
-        """Start a node, and return its address."""
-        peer = self.born(zone)
+    def add(
+        self,
+        contacts: Iterable[str] = (),
+        *,
+        zone: str | None = None,
+        on: Peer | None = None,
+        capacity: int | None = None,
+    ) -> str:
+        """Start a node, on a host of its own or on that of another, and return its address."""
+        peer = self.born(zone, on=on)
+        if capacity is not None:
+            self.capacities[peer.address] = capacity
         self.start(peer, NodeStarted(tuple(contacts)))
         return peer.address
 
@@ -99,7 +113,11 @@ class NodeWorld(World[Node]):
     # --- driving ------------------------------------------------------------------------------------------------------
 
     def _made(self, peer: Peer, rng: Random) -> Node:
-        return Node(peer, self.config, rng)
+        return Node(peer, self._config_of(peer), rng)
+
+    def _config_of(self, peer: Peer) -> NodeConfig:
+        capacity = self.capacities.get(peer.address)
+        return self.config if capacity is None else replace(self.config, capacity=capacity)
 
     def _received(self, message: AnyNodeMessage) -> NodeEvent:
         return MessageReceived(message)

@@ -15,16 +15,29 @@ from headwater.model.peers import id_of
 from headwater.model.time import SECOND, Instant
 from headwater.overlay.events import SendingWanted
 from headwater.sim.faults import AppsComeAndGo, CutLinks, Fault, FlakyLinks, Partitions, SlowHosts, faults_named
+from headwater.sim.network import Links
 from headwater.sim.rings import owner_among
 from headwater.sim.troubled import NODES_MAX, Broken, TroubledWorld
 from headwater.sim.witness import Witness
 
 NODES_MIN: Final = 3
-SKEW: Final = 16  # of the number of nodes: four fifths of all rings have three or four, one in eleven more than 16
+# The share of all rings that have so many nodes, each number of a span as often as the others of it. A third has more
+# than eight, and one in twenty more than 32, where leaf sets do not reach round the ring. A story costs more than twice
+# as much for twice the nodes: rings of 64 are few, or they would take all the time.
+SIZES: Final = (
+    (0.36, range(NODES_MIN, 5)),
+    (0.30, range(5, 9)),
+    (0.23, range(9, 15)),
+    (0.06, range(15, 33)),
+    (0.04, range(33, 41)),
+    (0.01, range(41, NODES_MAX + 1)),
+)
 GROWING_S: Final = 120  # until a ring that nothing disturbs is whole
 HEALING_S: Final = 300  # until one is whole again that was disturbed
 LATE_S: Final = 5.0  # after healing: whoever was cut off before may still be taken for dead, and is met again
 TROUBLE_S: Final = (20.0, 60.0)  # how long faults strike
+NARROW: Final = 1 / 3  # of all stories have links that carry little
+BYTES_PER_S: Final = (64_000, 4_000_000)  # LTE-M at its best, and a wired link of old; each power of two as often
 PROBES: Final = 8  # messages to random keys, after healing
 PROBES_S: Final = 10
 FAULTS_TOLD: Final = 6  # of what is not whole
@@ -68,6 +81,23 @@ def told(seed: int, faults: str, nodes: int | None = None, tell: Callable[[str],
     return Story(seed, faults, nodes, tell).run()
 
 
+def links_drawn(rng: Random) -> Links:
+    """Return links that carry as much as is wanted, or in one story of three no more than a poor radio link does."""
+    if rng.random() >= NARROW:
+        return Links()
+    least, most = BYTES_PER_S
+    return Links(bytes_per_s=round(least * (most / least) ** rng.random()))
+
+
+def nodes_drawn(chance: float) -> int:
+    """Return how many nodes a ring has, by a number between 0 and 1."""
+    for share, sizes in SIZES:
+        if chance < share:
+            return sizes[int(chance / share * len(sizes))]
+        chance -= share
+    return NODES_MAX
+
+
 class Story:
     """One seed, from the first node to the last probe."""
 
@@ -75,7 +105,7 @@ class Story:
         """Draw the world; `nodes` fixes their number, all else stays as the seed has it."""
         self._seed, self._names, self._faults = seed, faults, faults_named(faults)
         self._rng = Random(f"{seed}/story")
-        drawn = NODES_MIN + int((NODES_MAX - NODES_MIN + 1) * self._rng.random() ** SKEW)
+        drawn = nodes_drawn(self._rng.random())
         self._nodes = drawn if nodes is None else nodes
         self._witness = Witness(tell)
         self._healed_in_s: float | None = None
@@ -85,6 +115,7 @@ class Story:
             zones=self._rng.randint(1, 4),
             links_fail=any(isinstance(fault, TOUCH_LINKS) for fault in self._faults),
             witness=self._witness,
+            links=links_drawn(Random(f"{seed}/links")),
         )
 
     def _make_world(self, seed: int, **details: Any) -> TroubledWorld:
@@ -129,13 +160,15 @@ class Story:
     # --- the acts -----------------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        """Let nodes join one by one, and in some stories half of them at once."""
+        """Let hosts join one by one, and in some stories half of all nodes at once."""
         world, rng = self._world, self._rng
+        if world.network.counts_bytes:
+            world.note(f"links carry {world.network.links.bytes_per_s:,} bytes a second", "narrow links")
         world.add()
         at_once = self._nodes // 2 if rng.random() < 0.3 else 0
-        for number in range(1, self._nodes):
-            world.join()
-            if number <= self._nodes - at_once:
+        while (lacking := self._nodes - len(world.nodes)) > 0:
+            world.join(lacking)
+            if lacking > at_once:
                 world.run(rng.uniform(0.05, 0.5))
         self._demand(GROWING_S)
 

@@ -22,12 +22,13 @@ from itertools import combinations
 from random import Random
 from typing import Any, Final
 
-from headwater.model.peers import Peer
+from headwater.model.peers import Peer, peer_capacities
 from headwater.model.time import SECOND, Instant
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.events import NodeConfig, NodeEffect, NodeStarted, NoteDelivered, NoteStewardFound, StartInstance
 from headwater.node.messages import Entry
 from headwater.node.node import Node
+from headwater.sim.network import Links
 from headwater.sim.nodes import NodeWorld
 from headwater.sim.witness import Witness
 
@@ -35,6 +36,8 @@ SECONDS_TO_COPY: Final = 20
 CONTACTS: Final = 3  # that a node is given to join through
 OPERATORS_PER_NODE: Final = 3  # of all apps together, well below what nodes have room for
 NODES_MAX: Final = 64
+HOSTS_MIN: Final = 3  # of a ring, to begin with: no host carries more of its nodes than one of so many
+CAPACITIES: Final = (6, 8, 8, 8, 12, 20, 34)  # of hosts, in operators: one in seven carries two nodes, one four
 MESSAGES_MAX: Final = 1_000  # of a node in one second, on average: the most ever seen is 180, when large rings merge
 
 
@@ -50,14 +53,18 @@ class Broken(Exception):
 class TroubledWorld(NodeWorld):
     """Nodes that are lost and come back, and the account of what is owed to users."""
 
-    def __init__(self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
+    ) -> None:
         """Begin without nodes; `links_fail` if any fault is going to touch the network."""
-        super().__init__(seed, zones=zones, config=NodeConfig(), check_each=True)
+        super().__init__(seed, zones=zones, links=links, config=NodeConfig(), check_each=True)
         self.witness: Witness = witness
         self.is_healed = False
         self.happened: Counter[str] = Counter()
         self.delivered: dict[bytes, list[str]] = {}
         self._links_fail = links_fail
+        self._capacity_rng = Random(f"{seed}/capacities")
+        self._on_a_host_max = max(1, nodes // HOSTS_MIN)
         self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
         self._to_return: dict[str, Peer] = {}
         self._taken: dict[str, Instant] = {}  # when the owner of an app was told that a steward has it
@@ -86,22 +93,45 @@ class TroubledWorld(NodeWorld):
         """Whether enough nodes would stay in the ring: one without any that others could join is none."""
         return sum(node.is_active for node in self.nodes.values()) > self._nodes_min
 
-    def may_gain_one(self) -> bool:
-        """Whether there are not too many yet."""
-        return len(self.nodes) + len(self._to_return) < self._nodes_max
+    def may_lose(self, address: str) -> bool:
+        """Whether enough would stay in the ring without the host of a node."""
+        mates = self.mates(address)
+        return sum(node.is_active for one, node in self.nodes.items() if one not in mates) >= self._nodes_min
+
+    def room(self) -> int:
+        """Return how many nodes may still join."""
+        return max(0, self._nodes_max - len(self.nodes) - len(self._to_return))
+
+    def hosts(self) -> list[str]:
+        """Return one node of each host that is up."""
+        return sorted({self.network.host(address): address for address in sorted(self.nodes, reverse=True)}.values())
+
+    def mates(self, address: str) -> list[str]:
+        """Return the nodes that are up on the host of a node, with itself."""
+        host = self.network.host(address)
+        return [one for one in sorted(self.nodes) if self.network.host(one) == host]
 
     def contacts(self) -> list[str]:
         """Return some nodes to join through, as a user would name them."""
         addresses = sorted(address for address, node in self.nodes.items() if node.is_active)
         return self.rng.sample(addresses, min(CONTACTS, len(addresses)))
 
-    def join(self) -> None:
-        """Let a new node join."""
-        address = self.add(self.contacts())
-        self.note(f"{address} joins", "joins")
+    def join(self, peers_max: int = 1) -> None:
+        """Let a new host join, with as many nodes as its capacity makes, and no more than so many."""
+        most = min(peers_max, self._on_a_host_max)
+        capacities = peer_capacities(self._capacity_rng.choice(CAPACITIES))[:most] if most > 1 else (None,)
+        on: Peer | None = None
+        for capacity in capacities:
+            address = self.add(self.contacts(), on=on, capacity=capacity)
+            self.note(f"{address} joins{'' if on is None else f' on the host of {on.address}'}", "joins")
+            on = on or self.nodes[address].own
 
     def lose(self, address: str, *, back_s: float | None) -> None:
-        """Let a node crash, and come back after some seconds or never."""
+        """Let a host crash with all its nodes, and come back after some seconds or never."""
+        for one in self.mates(address):
+            self._lose_one(one, back_s)
+
+    def _lose_one(self, address: str, back_s: float | None) -> None:
         peer = self.nodes[address].own
         self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}", "crashes")
         self._account_for(address)

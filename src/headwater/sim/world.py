@@ -7,15 +7,19 @@ what happens, the network's for what becomes of messages, and one for each machi
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from headwater.model.peers import Peer, id_of
 from headwater.model.time import SECOND, Instant
+from headwater.overlay.events import CongestionChanged
+from headwater.overlay.table import congestion_of
 from headwater.sim.network import Links, Network
 from headwater.sim.timeline import Timeline
 from headwater.sim.witness import Witness
 
-MESSAGE_BYTES = 200  # of one message, about; nothing depends on it but the time on a slow link
+LOOK: Final = SECOND  # between two looks at how congested links are, as real nodes have it
 
 
 class Machine(Protocol):
@@ -42,6 +46,8 @@ M = TypeVar("M", bound=Machine)
 class World(ABC, Generic[M]):
     """Machines by address."""
 
+    bulky: ClassVar[frozenset[type[Any]]] = frozenset()  # messages that let all others pass
+
     def __init__(self, seed: int, *, zones: int, links: Links | None, check_each: bool) -> None:
         """Begin empty; `check_each` looks at a machine's invariants after every event."""
         self.seed = seed
@@ -54,6 +60,10 @@ class World(ABC, Generic[M]):
         self._zones, self._check_each = zones, check_each
         self._born = self._starts = 0
         self._wake: dict[str, Instant] = {}
+        self._encoder = msgspec.msgpack.Encoder()
+        self._congestion: dict[str, float] = {}  # as machines were told it, where it is not 0
+        if self.network.counts_bytes:
+            self.timeline.after(LOOK, self._look_at_links)
 
     @abstractmethod
     def _made(self, peer: Peer, rng: Random) -> M:
@@ -73,12 +83,12 @@ class World(ABC, Generic[M]):
 
     # --- machines -----------------------------------------------------------------------------------------------------
 
-    def born(self, zone: str | None = None) -> Peer:
-        """Return a new peer, somewhere in a zone."""
+    def born(self, zone: str | None = None, *, on: Peer | None = None) -> Peer:
+        """Return a new peer on a host somewhere in a zone, or on the host of another peer."""
         self._born += 1
         address = f"n{self._born}"
-        where = zone if zone is not None else f"z{self.rng.randrange(self._zones)}"
-        self.network.place(address, where)
+        where = on.zone if on is not None else zone if zone is not None else f"z{self.rng.randrange(self._zones)}"
+        self.network.place(address, where, None if on is None else on.address)
         return Peer(id_of(self.rng.getrandbits(128)), address, where)
 
     def start(self, peer: Peer, event: Any) -> None:
@@ -86,6 +96,7 @@ class World(ABC, Generic[M]):
         self._starts += 1
         self.machines[peer.address] = self._made(peer, Random(f"{self.seed}/{peer.address}/{self._starts}"))
         self._wake.pop(peer.address, None)
+        self._congestion.pop(peer.address, None)
         self.tell(peer.address, event)
 
     def crash(self, address: str) -> None:
@@ -115,8 +126,19 @@ class World(ABC, Generic[M]):
         if to == sender:
             self.timeline.after(0, self._arrive, to, message)
             return
-        for arrival in self.network.arrivals(sender, to, MESSAGE_BYTES, self.timeline.now):
+        network = self.network
+        size = len(self._encoder.encode(message)) if network.counts_bytes else 0
+        for arrival in network.arrivals(sender, to, size, self.timeline.now, bulky=type(message) in self.bulky):
             self.timeline.at(arrival, self._arrive, to, message)
+
+    def _look_at_links(self) -> None:
+        """Tell machines how congested their links are, if that has changed."""
+        self.timeline.after(LOOK, self._look_at_links)
+        for address in list(self.machines):
+            level = congestion_of(self.network.waits(address, self.timeline.now))
+            if level != self._congestion.get(address, 0.0):
+                self._congestion[address] = level
+                self.tell(address, CongestionChanged(level))
 
     def _arrive(self, address: str, message: Any) -> None:
         self.tell(address, self._received(message))

@@ -164,6 +164,39 @@ def test_what_does_not_fit_a_queue_is_dropped_and_counted(cluster: Cluster) -> N
     told(story())
 
 
+def test_links_are_congested_while_more_waits_than_they_carry(cluster: Cluster) -> None:
+    """What waits for somebody that nobody reaches does not count: there is no link that could be congested."""
+
+    async def story() -> None:
+        clock = Clock()
+        deaf = await asyncio.start_server(lambda reader, _: reader._transport.pause_reading(), "127.0.0.1", 0)  # type: ignore[attr-defined]
+        address = f"127.0.0.1:{deaf.sockets[0].getsockname()[1]}"
+        async with station(cluster.insecure(), clock=clock, patience_s=0.0) as one:
+            one.carry("127.0.0.1:1", bytes(1_000_000))
+            clock.advance(1.0)
+            assert one.wire.congestion() == 0.0
+            for _ in range(30):
+                one.carry(address, os.urandom(1_000_000))
+            await until(lambda: one.wire.status().bytes_sent > 0)
+            clock.advance(1.0)
+            one.wire.congestion()
+            clock.advance(1.0)
+            assert one.wire.congestion() == 1.0
+        deaf.close()
+
+    told(story())
+
+
+def test_links_that_carry_all_that_is_sent_are_not_congested(cluster: Cluster) -> None:
+    async def story() -> None:
+        async with station(cluster.insecure()) as one, station(cluster.insecure()) as other:
+            one.carry(other, os.urandom(1_000_000))
+            await until_at_least(lambda: len(other.heard), 1)
+            assert one.wire.congestion() == 0.0
+
+    told(story())
+
+
 def test_all_queues_together_have_a_limit_and_so_has_their_number(cluster: Cluster) -> None:
     async def story() -> None:
         limits = WireLimits(message_bytes=100_000, queue_bytes=100_000, queue_bytes_all=250_000, destinations=5)

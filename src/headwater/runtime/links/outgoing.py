@@ -102,6 +102,11 @@ class Outgoing:
         return self._line is not None
 
     @property
+    def waiting_bytes(self) -> int:
+        """What waits for a connection that is there; while there is none, nobody knows whether there is a link."""
+        return 0 if self._line is None else self._lanes.bytes_held
+
+    @property
     def queued_bytes(self) -> int:
         """What waits, or is on the emulated link."""
         return self._lanes.bytes_held + self._in_flight_bytes

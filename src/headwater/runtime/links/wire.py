@@ -22,7 +22,9 @@ from typing import Any, Final
 
 from headwater.model.errors import ConfigError
 from headwater.model.peers import NodeId
+from headwater.model.time import SECOND, Duration
 from headwater.node.messages import AnyNodeMessage
+from headwater.overlay.table import congestion_of
 from headwater.runtime.address import address_of, host_and_port
 from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.credentials import Credentials, is_loopback, refuse_insecure_beyond_loopback
@@ -133,6 +135,7 @@ class Wire:
         self._ways: dict[str, Outgoing] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._reload_at = clock() + RELOAD_S
+        self._paced = (clock(), 0)  # when it was last asked how congested we are, and what was sent until then
 
     @property
     def node_id(self) -> NodeId:
@@ -167,6 +170,17 @@ class Wire:
         way = self._ways.get(to_address)
         room = limits.queue_bytes - (0 if way is None else way.queued_bytes)
         return max(0, min(room, limits.queue_bytes_all - self._traffic.queued_bytes))
+
+    def congestion(self) -> float:
+        """Return how congested our links are, 0 to 1: how long what waits takes, at the pace since this was last asked.
+
+        What is on its way over a long link does not wait, and what nobody can be reached for is no congestion.
+        """
+        now, sent = self._clock(), self._traffic.bytes_sent
+        (since, sent_before), self._paced = self._paced, (now, sent)
+        waiting = sum(way.waiting_bytes for way in self._ways.values())
+        pace = (sent - sent_before) / max(1e-3, now - since)
+        return congestion_of(Duration(round(SECOND * waiting / max(1.0, pace))))
 
     def _new_way(self, address: str) -> Outgoing | None:
         match host_and_port(address):

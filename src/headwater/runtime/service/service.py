@@ -51,6 +51,7 @@ from headwater.node.events import NodeConfig as MachineConfig
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node as Machine
 from headwater.node.row_messages import RowsSent
+from headwater.overlay.events import CongestionChanged
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
@@ -109,6 +110,7 @@ class NodeService:
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
         self._is_stopping = self._has_left = False
+        self._congestion = 0.0  # as the machines know it
         self.rates = Rates()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -344,8 +346,15 @@ class NodeService:
 
     async def _look_after_parts(self) -> None:
         self.rates.sample(self.plant)
+        self._tell_congestion()
         for wanted in self.plant.troubles.due(now_us()):
             self._wanted.put_nowait(wanted)
+
+    def _tell_congestion(self) -> None:
+        level = self.wire.congestion()
+        if level != self._congestion:
+            self._congestion = level
+            self.handle(CongestionChanged(level))
 
     def _keep_peers(self) -> None:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
