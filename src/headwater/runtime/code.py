@@ -5,6 +5,8 @@ It comes from the flow that this node was given on its own machine, never from a
 
 import functools
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +15,18 @@ from typing import Final
 import cloudpickle
 import msgspec
 
-from headwater.engine.plans import ChainPlan
+from headwater.dataflow.graph import Graph
+from headwater.engine.plans import ChainPlan, plan_chain
 from headwater.engine.store import Snapshot, code_key
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.operators.chain import OpenChain
 from headwater.runtime.sql import bound
 
+ANY_APP: Final = AppId(0)  # whose number is put in when a worker reads the code
+_GRAPHS_MAX: Final = 64  # whose code is remembered
+_packed: OrderedDict[int, tuple[Graph, tuple[bytes, ...]]] = OrderedDict()  # by what nobody else is called meanwhile
+_PACKING: Final = threading.Lock()
 _KNOWN_MAX: Final = 2_000  # chains of apps long gone; forgetting all of them costs one reading each
 
 
@@ -30,8 +37,19 @@ class _Packed(msgspec.Struct, array_like=True):
     pickled: bytes
 
 
-def pack_plans(plans: Sequence[ChainPlan]) -> list[bytes]:
+def pack_graph(graph: Graph) -> Sequence[bytes]:
+    """Return the code of a graph's chains, for any app that it becomes; an application is often deployed many times."""
+    with _PACKING:
+        known = _packed.pop(id(graph), None) or (graph, _pack_plans(graph))
+        _packed[id(graph)] = known
+        if len(_packed) > _GRAPHS_MAX:
+            _packed.popitem(last=False)
+    return known[1]
+
+
+def _pack_plans(graph: Graph) -> tuple[bytes, ...]:
     """Pickle plans; functions of the user's own modules go along by value, so that no worker needs the file."""
+    plans = [plan_chain(graph, ANY_APP, chain) for chain in graph.chains]
     own = {  # by name: a module may be known under two, as the main one is in a process that multiprocessing started
         module.__name__: module
         for module in list(sys.modules.values())
@@ -40,7 +58,7 @@ def pack_plans(plans: Sequence[ChainPlan]) -> list[bytes]:
     for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
-        return [_pack(plan) for plan in plans]
+        return tuple(_pack(plan) for plan in plans)
     finally:
         for module in own.values():
             cloudpickle.unregister_pickle_by_value(module)
@@ -87,15 +105,15 @@ class CodeShelf:
             packed = snapshot.get(code_key(app, number))
             if packed is None:
                 raise StoreError(f"the store lacks code {number} of app {app}")
-            known = self._open[term, app, number] = _load(packed)
+            known = self._open[term, app, number] = _load(packed, app)
         return known
 
 
-def _load(packed: bytes) -> tuple[ChainPlan, OpenChain]:
+def _load(packed: bytes, app: AppId) -> tuple[ChainPlan, OpenChain]:
     code = msgspec.msgpack.decode(packed, type=_Packed)
     sys.path.extend(path for path in code.paths if path not in sys.path)
     try:
-        plan: ChainPlan = cloudpickle.loads(code.pickled)
+        plan: ChainPlan = replace(cloudpickle.loads(code.pickled), app=app)
         return plan, plan.open()
     except Exception as failure:  # unpickling imports the user's modules, which may raise anything
         raise EngineError(

@@ -256,9 +256,13 @@ class Node:
             for number, chain in zip(app.codes, app.graph.chains, strict=True)
             for instance in chain.instances
         }
-        self.dispatcher.ask(lambda: self.dispatcher.code_of.update(codes))
-        self.dispatcher.ask(lambda: self.dispatcher.handle(AppAdded(app.id, queues)))
-        self.workforce.hire_for(one.graph for one in self.apps.values())
+
+        def add() -> None:
+            self.dispatcher.code_of.update(codes)
+            self.dispatcher.handle(AppAdded(app.id, queues))
+
+        self.dispatcher.ask(add)
+        self.workforce.hire_for(app.graph)
         for sink in app.sinks:
             self.sinks.add(sink)
         for source in app.sources:
@@ -266,7 +270,7 @@ class Node:
 
     def check_spark(self, graph: Graph) -> None:
         """Refuse what needs Spark on a node without it, or more of a cluster than there is."""
-        self.workforce.check(graph, [app.graph for app in self.apps.values() if app.name != graph.name])
+        self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
 
     def _queues_of(self, app: App) -> tuple[Queue, ...]:
         graph = app.graph

@@ -16,13 +16,12 @@ from headwater.dataflow.manifest import Manifest, manifest_of
 from headwater.dataflow.succession import Succession, UpgradeRefused, succession
 from headwater.engine.adopting import adopt, adopt_as_it_lies, rows_waiting
 from headwater.engine.ledger import Ledger, read_ledger
-from headwater.engine.plans import plan_chain
 from headwater.engine.positions import read_record
 from headwater.engine.store import Snapshot, Transaction, app_prefixes, app_record_key, code_key, code_prefix
 from headwater.model.errors import FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.runtime.app import App
-from headwater.runtime.code import pack_plans
+from headwater.runtime.code import pack_graph
 from headwater.runtime.store import LmdbStore
 
 LAST_NUMBER: Final = b"!apps"
@@ -66,7 +65,7 @@ class Registry:
     def register(self, graph: Graph, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
         """Find or make the app's place in the store, and put its code there."""
         app = self._place_of(graph, kept_as or graph.name)
-        packed = self._packed(graph, app)
+        packed = self._packed(graph)
         with self._store.write() as txn:
             _put_code(txn, app, packed)
         return app, tuple(packed)
@@ -81,10 +80,9 @@ class Registry:
             _write(txn, name, msgspec.structs.replace(record, manifest=manifest))
         return AppId(record.number)
 
-    def _packed(self, graph: Graph, app: AppId) -> dict[int, bytes]:
+    def _packed(self, graph: Graph) -> dict[int, bytes]:
         """Return the code of all chains by the numbers it gets; not in a transaction, for which others would wait."""
-        packed = pack_plans([plan_chain(graph, app, chain) for chain in graph.chains])
-        return {next(self._code_numbers): code for code in packed}
+        return {next(self._code_numbers): code for code in pack_graph(graph)}
 
     def differs(self, graph: Graph) -> bool:
         """Whether the store holds another version of a flow."""
@@ -129,7 +127,7 @@ class Registry:
             adopt_as_it_lies(self._store, AppId(record.number), AppId(number))
         else:
             adopt(self._store, AppId(record.number), AppId(number), kept)
-        packed = self._packed(graph, AppId(number))
+        packed = self._packed(graph)
         with self._store.write() as txn:
             _put_code(txn, AppId(number), packed)
             _discard(txn, predecessor, record.number)

@@ -86,10 +86,10 @@ class Workforce:
             self._restarts = 0
             self._dispatcher.begin_epoch(self._dispatcher.ask(self._dispatcher.workers_wanted))
 
-    def hire_for(self, graphs: Iterable[Graph]) -> None:
+    def hire_for(self, graph: Graph) -> None:
         """With one worker per operator the pool grows with the apps; the first transform wants one on the driver."""
         dispatcher = self._dispatcher
-        wants_driver = any(needs_driver(graph.named_operators(one)) for graph in graphs for one in graph.chains)
+        wants_driver = any(needs_driver(graph.named_operators(one)) for one in graph.chains)
         if self._driver_pool is None and wants_driver:
             self._driver_pool = ThreadPool(self._store, self._address, on_driver=True)
             self._driver_pool.hire(1, dispatcher.epoch)

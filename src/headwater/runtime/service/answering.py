@@ -17,6 +17,8 @@ from headwater.runtime.service.looking import listed_state
 from headwater.runtime.service.questions import (
     DrainHere,
     EndHere,
+    Greet,
+    Greeted,
     LogsHere,
     Look,
     Looked,
@@ -98,11 +100,11 @@ class Desk:
     async def _submit(self, caller: Caller, request: Submit) -> Submitted:
         """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
         name = read_flow(self._brought(caller, request.flow)).app
-        if await self._is_taken(name):
+        is_taken, at = await asyncio.gather(self._is_taken(name), self._places(request.at))
+        if is_taken:
             raise self._refused(
                 f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
             )
-        at = await self._places(request.at)
         owner = self._node.own
         if request.zone not in ("", owner.zone):
             looked, _ = await self._look_around()
@@ -132,11 +134,25 @@ class Desk:
         return checked.flow
 
     async def _places(self, at: dict[str, str]) -> dict[str, Peer]:
-        """Return the nodes that a user means for sources."""
-        if not at:
-            return {}
-        looked, silent = await self._look_around()
-        return {source: self._named(place, _staying(looked), silent) for source, place in at.items()}
+        """Return the nodes that a user means for sources; only if one is not known here, all are looked at."""
+        places = sorted(set(at.values()))
+        found = dict(zip(places, await asyncio.gather(*(self._known_place(place) for place in places)), strict=True))
+        if None in found.values():
+            looked, silent = await self._look_around()
+            found = {place: peer or self._named(place, _staying(looked), silent) for place, peer in found.items()}
+        return {source: peer for source, place in at.items() if (peer := found[place]) is not None}
+
+    async def _known_place(self, place: str) -> Peer | None:
+        """Return the node of an address, if we know it and it is there to stay."""
+        node = self._node
+        known = [peer for peer in (node.own, *node.machine.ring.known.everybody()) if peer.address == place]
+        if len(known) != 1:
+            return None
+        try:
+            told: Greeted = await node.asking.ask(known[0], Greet(), LOOK_S)
+        except Silent:
+            return None
+        return None if told.is_draining else told.peer
 
     def _named(self, place: str, peers: list[Peer], silent: list[str]) -> Peer:
         """Return the node that a user means by an address, or by the first digits of an id."""

@@ -100,7 +100,7 @@ class Asking:
         """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
         size = len(question.payload)
         self._make_room(size)
-        if len(self._heard) >= ANSWERED_MAX or self._heard_bytes + size > ANSWERED_BYTES_MAX:
+        if not self._has_room(size):
             return
         place = (question.sender.id, question.number)
         task = asyncio.get_running_loop().create_task(self._answered(question))
@@ -118,12 +118,17 @@ class Asking:
 
     def _make_room(self, size: int) -> None:
         """Forget the oldest answers until there is room for something of this size."""
+        if self._has_room(size):
+            return
         for place, heard in list(self._heard.items()):
-            if len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX:
-                return
             if heard.task.done():
                 del self._heard[place]
                 self._heard_bytes -= heard.size_bytes
+                if self._has_room(size):
+                    return
+
+    def _has_room(self, size: int) -> bool:
+        return len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX
 
     def _reply(self, to: Peer, done: "asyncio.Task[Answer]") -> None:
         if not done.cancelled():

@@ -10,6 +10,7 @@ import ast
 import shutil
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -31,6 +32,8 @@ from headwater.runtime.shipped import is_name
 
 FILES_MAX: Final = 200
 NAME_CHARS_MAX: Final = 200
+SHIPPED_MAX: Final = 64  # graphs of applications that are remembered
+_shipped_graphs: OrderedDict[bytes, Graph] = OrderedDict()
 _BUILDING: Final = threading.RLock()  # importing a user's modules changes what the whole process sees
 
 Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
@@ -136,8 +139,21 @@ def built(signed: bytes, directory: Path, check: Check) -> Iterator[Graph]:
     encoded = check(signed).flow
     text = read_flow(encoded)
     with _BUILDING, _modules_of(text, encoded, directory) as written:
-        flows = load_flows(written, text.ends.ends(), text.settings)
-        yield _checked(text, flows)
+        yield _graph(text, written) if text.files else _shipped_graph(text)
+
+
+def _graph(text: FlowText, written: str) -> Graph:
+    return _checked(text, load_flows(written, text.ends.ends(), text.settings))
+
+
+def _shipped_graph(text: FlowText) -> Graph:
+    """Return the graph of an application; the same one for all apps of the same options, since it does not change."""
+    place = msgspec.msgpack.encode(msgspec.structs.replace(text, called=""))
+    graph = _shipped_graphs.pop(place, None) or _graph(text, text.written)
+    _shipped_graphs[place] = graph
+    if len(_shipped_graphs) > SHIPPED_MAX:
+        _shipped_graphs.popitem(last=False)
+    return graph
 
 
 def _checked(text: FlowText, flows: Sequence[Flow]) -> Graph:

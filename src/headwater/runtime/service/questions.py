@@ -32,6 +32,17 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     """What do you have, and whom do you know?"""
 
 
+class Greet(msgspec.Struct, frozen=True, tag="greet"):
+    """Are you there?"""
+
+
+class Greeted(msgspec.Struct, frozen=True, tag="greeted"):
+    """Yes."""
+
+    peer: Peer
+    is_draining: bool  # it is to leave for good
+
+
 class PartInShort(msgspec.Struct, frozen=True, array_like=True):
     """An app of which something is on a node, as far as a list of apps shows it."""
 
@@ -182,6 +193,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 QuestionKind = (
     Look
+    | Greet
     | Publish
     | Find
     | SubmitHere
@@ -196,7 +208,7 @@ QuestionKind = (
     | DrainHere
     | KeepAccount
 )
-AnswerKind = Looked | Found | Submitted | StatusTold | PartTold | UpgradeTold | Done | LogsTold | DrainTold
+AnswerKind = Looked | Greeted | Found | Submitted | StatusTold | PartTold | UpgradeTold | Done | LogsTold | DrainTold
 question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
 answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
 encoder: Final = msgspec.msgpack.Encoder()

@@ -17,6 +17,8 @@ from headwater.runtime.service.questions import (
     EndHere,
     Find,
     Forget,
+    Greet,
+    Greeted,
     Hold,
     KeepAccount,
     LogsHere,
@@ -61,6 +63,8 @@ class Replies:
         match question:
             case Look():
                 return await self.look()
+            case Greet():
+                return Greeted(node.own, node.keeping.is_draining)
             case Publish():
                 return await node.directory.published(question)
             case Find():
