@@ -146,7 +146,7 @@ class Desk:
         """Return the node of an address, if we know it and it is there to stay."""
         node = self._node
         known = [peer for peer in (node.own, *node.machine.ring.known.everybody()) if peer.address == place]
-        if len(known) != 1:
+        if len({peer.id for peer in known}) != 1:
             return None
         try:
             told: Greeted = await node.asking.ask(known[0], Greet(), LOOK_S)
