@@ -71,6 +71,17 @@ def test_stewards_of_many_sides_are_too_many_and_the_smallest_give_their_apps_aw
     assert world.is_whole(), world.faults()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_an_app_for_which_the_only_steward_has_no_room_has_another_at_once(seed: int) -> None:
+    """Others do not know yet that it is full, and it is the nearest to many places: neither keeps an app waiting."""
+    world = ring(seed, 2, NodeConfig(steward_apps_max=3, steward_apps_few=0))
+    for number in range(6):
+        address = sorted(world.nodes)[number % 2]
+        world.submit(world.random_app(f"app{number}", operators=1, sources=1), address)
+        assert world.run_until(lambda number=number: f"app{number}" in world.runs_since, at_most=1.5), number
+    assert len(stewards(world)) == 2
+
+
 def test_an_appointment_goes_on_to_whom_of_the_zone_is_nearer_to_its_place() -> None:
     """The first who knows nobody nearer becomes the steward, and tells whoever looks for one."""
     world = ring(5, 20, NodeConfig())

@@ -62,7 +62,7 @@ class Desk:
     def appointed(self, message: m.Appointed) -> None:
         """Become a steward because somebody found none, unless we know who is nearer to the place where one is due."""
         ground = self._ground
-        nearest = ground.own if self.is_open else ground.nearest_of_zone(message.place)
+        nearest = ground.own if self.is_open else ground.nearest_of_zone(message.place, frozenset(message.full))
         if nearest.id != ground.own.id and message.hops_left > 0:
             ground.send(nearest, msgspec.structs.replace(message, sender=ground.own, hops_left=message.hops_left - 1))
             return

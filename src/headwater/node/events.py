@@ -287,6 +287,7 @@ class NodeConfig:
     search_fanout: int = 3  # zone peers that are asked at each hop of the search
     search_patience: Duration = Duration(2 * SECOND)
     replicas_side: int = 4  # leaves on either side that keep a copy of the register: eight may not die within seconds
+    replicas_gather: Duration = Duration(SECOND // 4)  # about what a deployment takes: its steps are copied together
     copy_silence_max: Duration = Duration(12 * SECOND)  # two words of a steward to its keepers, and a bit
     lease: Duration = Duration(10 * SECOND)  # between two words of an owner to the steward of its app
     lease_tries_max: int = 3  # unanswered, another steward is looked for
@@ -301,5 +302,6 @@ class NodeConfig:
     announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
     steward_unheard_max: Duration = Duration(21 * SECOND)  # four such words: then others do not count on it
     ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended
-    load_told: Duration = Duration(SECOND // 10)  # changes of load within it are told together
+    load_told: Duration = Duration(SECOND // 10)  # changes of load within it are told together,
+    load_told_small: Duration = SECOND  # and those that hardly change a steward's mind within this
     carrying: CarryingConfig = field(default_factory=CarryingConfig)

@@ -60,6 +60,8 @@ class Hosting:
         self.fetches_wanted: list[m.StartAsked] = []  # instances whose state is elsewhere, and nobody has asked for it
         self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
         self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves, the latest last
+        self._load_told = (0, 0)  # to them, and our capacity
+        self._tells_late = False  # what hardly matters
 
     @property
     def load(self) -> int:
@@ -151,11 +153,16 @@ class Hosting:
         self._loads.pop(peer.id, None)
 
     def _changed(self) -> None:
-        if LOAD not in self._ground.timers:
-            self._ground.come_back(LOAD, self._ground.config.load_told)
+        """Tell our leaves soon how much room we have; stewards may be off by half, so an eighth can wait a while."""
+        config, (load, capacity) = self._ground.config, self._load_told
+        is_small = capacity == self._capacity and abs(self.load - load) <= load // 8
+        if LOAD not in self._ground.timers or (self._tells_late and not is_small):
+            self._tells_late = is_small
+            self._ground.come_back(LOAD, config.load_told_small if is_small else config.load_told)
 
     def tell_load(self) -> None:
         """Tell our leaves how much room we have."""
+        self._load_told = (self.load, self._capacity)
         told = m.LoadTold(self._ground.own, self.load, self._capacity)
         for peer in self._ground.ring.known.leaves:
             self._ground.send(peer, told)

@@ -132,6 +132,7 @@ class Appointed(Message, frozen=True, tag="sp"):
     asker: Peer
     place: NodeId
     hops_left: int
+    full: tuple[NodeId, ...] = ()  # stewards that the asker knows to have no room
 
 
 # --- the register -----------------------------------------------------------------------------------------------------
@@ -214,6 +215,7 @@ class ReplicaKept(Message, frozen=True, tag="rp"):
 
     steward: Peer
     kept: tuple[tuple[str, int, int], ...]
+    is_all: bool  # that is kept for this steward; else only what has just come
 
 
 class ReplicaWanted(Message, frozen=True, tag="rw"):

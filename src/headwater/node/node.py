@@ -243,7 +243,7 @@ class Node:
             case _ if (name, what) == LOAD:
                 self.hosting.tell_load()
             case _ if (name, what) == REPLICAS:
-                self.register.replicate()
+                self.register.send_copies()
             case _ if (name, what) == ANNOUNCE:
                 self.desk.announce(self.seeking.stewards())
                 if self.desk.is_open:

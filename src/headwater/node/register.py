@@ -52,6 +52,8 @@ class Register:
         self.entries: dict[str, m.Entry] = {}
         self.copies: dict[NodeId, _Copy] = {}
         self._kept_by: dict[NodeId, dict[str, tuple[int, int]]] = {}  # which leaf has which versions
+        self._sent_to: dict[NodeId, dict[str, tuple[int, int, Instant]]] = {}  # what is on its way, and since when
+        self._sends_soon = False
         self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
         self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
@@ -66,6 +68,8 @@ class Register:
     def drop(self, app: str) -> m.Entry:
         """Care for an app no more, and return its entry. Keepers forget it when we next compare notes with them."""
         entry = self.entries.pop(app)
+        for sent in self._sent_to.values():
+            sent.pop(app, None)
         _remember(self._dropped, app, entry.term)
         return entry
 
@@ -114,19 +118,35 @@ class Register:
         return self._ground.ring.known.leaves.neighbours(self._ground.config.replicas_side)
 
     def replicate(self) -> None:
-        """Send every keeper what it does not have yet, and come back while any of them lacks something."""
+        """Send keepers soon what they do not have yet: the steps of a deployment follow one another within a moment."""
+        if not self._sends_soon:
+            self._sends_soon = True
+            self._ground.come_back(REPLICAS, self._ground.config.replicas_gather)
+
+    def send_copies(self) -> None:
+        """Send every keeper what it lacks and is not on its way, and come back while any of them lacks something."""
+        self._sends_soon = False
         lacking = False
         for peer in self._keepers():
-            kept = self._kept_by.setdefault(peer.id, {})
-            missing = [
-                entry for app, entry in self.entries.items() if kept.get(app, (-1, -1)) < (entry.term, entry.version)
-            ]
+            missing = self._missing_at(peer)
             lacking |= bool(missing)
-            for start in range(0, len(missing), ENTRIES_MAX):
-                some = tuple(missing[start : start + ENTRIES_MAX])
+            due = [entry for entry in missing if not self._is_on_its_way(peer, entry)]
+            sent = self._sent_to.setdefault(peer.id, {})
+            sent.update((entry.spec.name, (entry.term, entry.version, self._ground.now)) for entry in due)
+            for start in range(0, len(due), ENTRIES_MAX):
+                some = tuple(due[start : start + ENTRIES_MAX])
                 self._ground.send(peer, m.ReplicaSent(self._ground.own, self._ground.own, some))
         if lacking:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
+
+    def _missing_at(self, keeper: Peer) -> list[m.Entry]:
+        kept = self._kept_by.get(keeper.id, {})
+        return [entry for app, entry in self.entries.items() if kept.get(app, (-1, -1)) < (entry.term, entry.version)]
+
+    def _is_on_its_way(self, keeper: Peer, entry: m.Entry) -> bool:
+        term, version, at = self._sent_to.get(keeper.id, {}).get(entry.spec.name, (-1, -1, self._ground.now))
+        is_this = (term, version) == (entry.term, entry.version)
+        return is_this and self._ground.now - at < self._ground.config.retry
 
     def compare(self) -> None:
         """Ask every keeper what it keeps for us: one that was restarted has forgotten it."""
@@ -137,10 +157,15 @@ class Register:
         """Take note of what a leaf keeps for us."""
         if message.steward.id != self._ground.own.id:
             return  # one whom we told of another's apps keeps them too; that is no reason to forget them here
-        known = self._kept_by[message.sender.id] = {app: (term, version) for app, term, version in message.kept}
-        self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
-        lacking = any(known.get(app, (-1, -1)) < (one.term, one.version) for app, one in self.entries.items())
-        if lacking and REPLICAS not in self._ground.timers:
+        told = {app: (term, version) for app, term, version in message.kept}
+        if message.is_all:
+            self._kept_by[message.sender.id] = told
+            self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
+        else:
+            self._kept_by.setdefault(message.sender.id, {}).update(told)
+        for app in told:
+            self._sent_to.get(message.sender.id, {}).pop(app, None)
+        if self._missing_at(message.sender) and REPLICAS not in self._ground.timers:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
 
     def _judge_strange(self, keeper: Peer, kept: list[tuple[str, int, int]]) -> None:
@@ -178,6 +203,7 @@ class Register:
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more, and find another keeper."""
+        self._sent_to.pop(peer.id, None)
         if self._kept_by.pop(peer.id, None) is not None and self.entries:
             self.replicate()
 
@@ -194,7 +220,7 @@ class Register:
         if copy is None and message.entries:
             copy = self.copies[message.steward.id] = _Copy(message.steward, self._ground.now)
         if copy is None:
-            self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, ()))
+            self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, (), is_all=True))
             return
         copy.steward = message.steward
         if message.sender.id == message.steward.id:
@@ -202,8 +228,10 @@ class Register:
         for entry in message.entries:
             if entry.is_newer_than(copy.entries.get(entry.spec.name)):
                 copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
-        kept = tuple((app, entry.term, entry.version) for app, entry in copy.entries.items())
-        self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept))
+        is_all = not message.entries  # then we are asked for what we have
+        apps = copy.entries if is_all else [entry.spec.name for entry in message.entries]
+        kept = tuple((app, copy.entries[app].term, copy.entries[app].version) for app in apps)
+        self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept, is_all))
 
     def _with_its_end(self, entry: m.Entry, steward: Peer) -> m.Entry:
         """Return an entry as it is to be kept: if we know that the app was ended, its steward has to know it too."""

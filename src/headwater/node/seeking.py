@@ -188,7 +188,8 @@ class Seeking:
         place = key_of(f"steward/{ground.own.zone}/{len(owned.full)}/{owned.appointed}")
         chosen = ground.nearest_of_zone(place, owned.full)
         owned.appointed += 1
-        ground.send(chosen, m.Appointed(ground.own, owned.number, ground.own, place, PASSED_ON_MAX))
+        full = tuple(sorted(owned.full))[:KNOWN_MAX]
+        ground.send(chosen, m.Appointed(ground.own, owned.number, ground.own, place, PASSED_ON_MAX, full))
         ground.come_back(("app", owned.spec.name), ground.config.search_patience)
 
     def found(self, message: m.StewardTold) -> None:
