@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 import pytest
@@ -78,7 +79,7 @@ def test_an_app_for_which_the_only_steward_has_no_room_has_another_at_once(seed:
     for number in range(6):
         address = sorted(world.nodes)[number % 2]
         world.submit(world.random_app(f"app{number}", operators=1, sources=1), address)
-        assert world.run_until(lambda number=number: f"app{number}" in world.runs_since, at_most=1.5), number
+        assert world.run_until(partial(world.runs_since.__contains__, f"app{number}"), at_most=1.5), number
     assert len(stewards(world)) == 2
 
 

@@ -5,6 +5,7 @@ steward that is silent, or knows nothing of an app yet, is no reason to stop it.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
@@ -17,6 +18,7 @@ AROUND_MAX = 12  # leaves of whose room we tell
 LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
+USUAL_CAPACITY: Final = 8  # of a node for which `NodeConfig.busy` is meant; a larger one is crowded later
 
 
 @dataclass(slots=True)
@@ -72,6 +74,12 @@ class Hosting:
     def _capacity(self) -> int:
         """How many operators could run here: none where everything is to leave."""
         return 0 if self._ground.is_draining else self._ground.config.capacity
+
+    @property
+    def _busy(self) -> int:
+        """How many operators are enough for a steward that knows of fewer: a share of what could run here."""
+        config = self._ground.config
+        return max(config.busy, config.capacity * config.busy // USUAL_CAPACITY)
 
     def drain(self) -> None:
         """Have stewards place elsewhere what runs here."""
@@ -249,7 +257,7 @@ class Hosting:
         """
         if self._ground.is_draining:
             return False
-        busy, told = self._ground.config.busy, message.load
+        busy, told = self._busy, message.load
         load = self.load + message.chain.operators
         of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
         if load > self._ground.config.capacity:
