@@ -111,7 +111,7 @@ def test_keepers_of_a_steward_that_gave_way_keep_the_app_for_the_other(scene: Sc
 def test_a_keeper_forgets_nothing_because_another_keeps_it_too(scene: Scene) -> None:
     keeper, other = scene.others[0], scene.others[1].own
     kept = (("app", scene.entry.term, scene.entry.version),)
-    scene.hears(keeper, m.ReplicaKept(other, scene.steward.own, kept, is_all=True))
+    scene.hears(keeper, m.ReplicaKept(other, scene.steward.own, kept, len(kept)))
     assert "app" in keeper.register.copies[scene.steward.own.id].entries
 
 

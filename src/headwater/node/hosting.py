@@ -264,7 +264,7 @@ class Hosting:
             return False
         if told is None or of_others <= told:
             return True
-        return load <= busy if told < busy else of_others <= told + max(busy, told // 2)
+        return load <= busy if told < busy else of_others <= told + max(self._ground.config.busy, told // 2)
 
     def stop_asked(self, message: m.StopAsked) -> None:
         """Stop an instance, or be a source no more, at the word of whoever has the highest term."""

@@ -215,7 +215,7 @@ class ReplicaKept(Message, frozen=True, tag="rp"):
 
     steward: Peer
     kept: tuple[tuple[str, int, int], ...]
-    is_all: bool  # that is kept for this steward; else only what has just come
+    count: int  # of all apps that are kept for this steward; told is what has just come, or all
 
 
 class ReplicaWanted(Message, frozen=True, tag="rw"):

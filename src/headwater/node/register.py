@@ -158,15 +158,17 @@ class Register:
         if message.steward.id != self._ground.own.id:
             return  # one whom we told of another's apps keeps them too; that is no reason to forget them here
         told = {app: (term, version) for app, term, version in message.kept}
-        if message.is_all:
-            self._kept_by[message.sender.id] = told
-            self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
-        else:
-            self._kept_by.setdefault(message.sender.id, {}).update(told)
         for app in told:
             self._sent_to.get(message.sender.id, {}).pop(app, None)
-        if self._missing_at(message.sender) and REPLICAS not in self._ground.timers:
-            self._ground.come_back(REPLICAS, self._ground.config.retry)
+        known = self._kept_by.setdefault(message.sender.id, {})
+        known.update(told)
+        if len(told) == message.count:
+            self._kept_by[message.sender.id] = told
+            self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
+            if self._missing_at(message.sender):
+                self.replicate()
+        elif len(known) != message.count:  # it was restarted, and has forgotten the others
+            self._ground.send(message.sender, m.ReplicaSent(self._ground.own, self._ground.own, ()))
 
     def _judge_strange(self, keeper: Peer, kept: list[tuple[str, int, int]]) -> None:
         """Tell a keeper whose those apps are that we do not have, or ask for what we have forgotten."""
@@ -220,7 +222,7 @@ class Register:
         if copy is None and message.entries:
             copy = self.copies[message.steward.id] = _Copy(message.steward, self._ground.now)
         if copy is None:
-            self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, (), is_all=True))
+            self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, (), 0))
             return
         copy.steward = message.steward
         if message.sender.id == message.steward.id:
@@ -228,10 +230,9 @@ class Register:
         for entry in message.entries:
             if entry.is_newer_than(copy.entries.get(entry.spec.name)):
                 copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
-        is_all = not message.entries  # then we are asked for what we have
-        apps = copy.entries if is_all else [entry.spec.name for entry in message.entries]
+        apps = [entry.spec.name for entry in message.entries] or copy.entries  # without any we are asked for all
         kept = tuple((app, copy.entries[app].term, copy.entries[app].version) for app in apps)
-        self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept, is_all))
+        self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept, len(copy.entries)))
 
     def _with_its_end(self, entry: m.Entry, steward: Peer) -> m.Entry:
         """Return an entry as it is to be kept: if we know that the app was ended, its steward has to know it too."""

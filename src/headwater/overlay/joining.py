@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 LOOK: Final = ("look", b"")
 PATIENCE: Final = ("patience", b"")
-CONTACT_ODDS: Final = 4  # one upkeep in so many asks a contact, in case it lives in another ring
 
 
 class Joining:
@@ -121,8 +120,9 @@ class Joining:
         ring.activate()
 
     def ask_contact(self) -> None:
-        """Now and then, and always when we are alone, ask a contact whether there is another ring."""
+        """Ask a contact that we do not know whether there is another ring; those we know are in ours."""
         ring = self._ring
-        alone = len(ring.known.leaves) == 0
-        if self._contacts and (alone or ring.rng.randrange(CONTACT_ODDS) == 0):
-            ring.send(ring.rng.choice(self._contacts), m.NearbyAsked(ring.own))
+        known = {peer.address for peer in (ring.own, *ring.known.everybody())}
+        strangers = [contact for contact in self._contacts if contact not in known]
+        if strangers:
+            ring.send(ring.rng.choice(strangers), m.NearbyAsked(ring.own))
