@@ -72,7 +72,8 @@ class TimeWindowLogic:
     def advance(self, moment: Moment) -> Outputs:
         """Fire what has come to its end, and what is to fire early by now."""
         schema = self._input.recalled(moment.state)
-        if schema is None:
+        if schema is None:  # keys of another instance may come to us, whose windows have fired by now
+            self._note_reached(moment)
             return None, None
         return together(self._fire_due(schema, moment), self._besides.fire_fresh(schema, moment)), None
 
@@ -156,9 +157,13 @@ class TimeWindowLogic:
         else:
             due = _before(done_us, None, state) if self._lateness_us else due
             self._remove(due.before(done_us), state)
-        if self._tracks and reached_us > fired_us:
-            self._note_fired(reached_us, state)
+        self._note_reached(moment)
         return made
+
+    def _note_reached(self, moment: Moment) -> None:
+        reached_us = time_reached(self._time, moment)
+        if self._tracks and reached_us > self._fired_us(moment.state):
+            self._note_fired(reached_us, moment.state)
 
     def _learned(self, state: OperatorState) -> KnownPanes | None:
         """Get to know all panes, unless they were too many not long ago: finding that out means to read them all."""
