@@ -181,7 +181,7 @@ class Desk:
         for line in lines:
             if app in (line.name, line.id):
                 return Whereabouts(line.name, line.id, line.owner, line.submitter)
-        parts = [(look.peer.address, part) for look in looked for part in look.parts]
+        parts = [(look.peer.address, part) for look in looked for part in look.parts if part.is_open]
         on = [(address, part.owner) for address, part in parts if app in (part.id, part.id.partition("@")[0])]
         if on:
             raise self._away(app, f"node {on[0][1].hex()[:8]}", [address for address, _ in on])
@@ -242,7 +242,8 @@ class Desk:
             state = listed_state(one, here)
             apps.append(AppLine(one.name, one.id, one.owner.address, one.submitter, state, one.version, len(here)))
         there = {look.peer.id for look in looked}
-        apps += [_without_owner(here) for here in parts.values() if here[0].owner not in there]
+        others = [[part for part in here if part.is_open] for here in parts.values()]  # what is not is nobody's word
+        apps += [_without_owner(here) for here in others if here and here[0].owner not in there]
         return AppsTold(sorted(apps, key=lambda app: app.name), silent)
 
     async def _drain(self, name: str) -> DrainTold:

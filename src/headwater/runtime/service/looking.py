@@ -149,11 +149,12 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
             has_failed=part.app.state is AppState.FAILED,
             is_troubled=part.id in troubled,
             is_idle=part.app.id not in busy and all(task.ended for task in list(part.sources.values())),
+            is_open=True,
         )
         for part in parts
     }
     unopened = {
-        app: PartInShort(app, NodeId(wanted.key), 0, has_failed=False, is_troubled=True, is_idle=False)
+        app: PartInShort(app, NodeId(wanted.key), 0, False, is_troubled=True, is_idle=False, is_open=False)
         for app, wanted in troubled.items()
     }
     return [one for _, one in sorted((unopened | told).items())]

@@ -52,6 +52,7 @@ class PartInShort(msgspec.Struct, frozen=True, array_like=True):
     has_failed: bool
     is_troubled: bool  # something could not be started, and is tried again
     is_idle: bool  # all sources here have ended, and nothing waits
+    is_open: bool  # its flow is known to be somebody's who may submit, and was built
 
 
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
