@@ -42,7 +42,9 @@ def test_the_demo_ends_by_itself_with_every_reading_accounted_for(headwater: Com
 
 
 def test_a_log_file_tells_the_story_with_the_tree_of_every_app(headwater: Command, tmp_path: Path) -> None:
-    told = headwater("demo", "--files", tmp_path, "--no-spark", "--for", "3s", "--rate", ROWS_PER_S).stdout
+    result = headwater("demo", "--files", tmp_path, "--no-spark", "--for", "3s", "--rate", ROWS_PER_S)
+    assert result.exit_code == 0, result.output
+    told = result.stdout
     for app in APPS:
         assert f"{app} is submitted to" in told
         assert f"{app}'s tree: " in told

@@ -294,7 +294,7 @@ def test_a_source_may_lead_straight_to_a_sink(node: Node) -> None:
 def test_a_sink_gets_rows_that_are_too_large_to_be_taken_together(thread_node: Node) -> None:
     """A look at the queue ends at so many bytes; the rows behind are not forgotten."""
     sink = hw.to.memory()
-    rows = hw.read.iterable([pa.record_batch({"blob": [b"x" * 17_000_000]}) for _ in range(3)])
+    rows = hw.read.iterable([pa.record_batch({"blob": [b"x" * 11_000_000]}) for _ in range(5)])
     app = thread_node.deploy(hw.flow("large", rows.map(lambda batch: batch).sink(sink)))
     assert thread_node.wait(app, PATIENCE_S)
-    assert [len(row["blob"]) for row in sink.rows()] == [17_000_000] * 3
+    assert [len(row["blob"]) for row in sink.rows()] == [11_000_000] * 5
