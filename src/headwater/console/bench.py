@@ -21,6 +21,7 @@ from rich.text import Text
 from headwater.console.screen import screen
 from headwater.console.wording import NONE
 from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.runtime.python_text import parsed
 
 ROOT: Final = Path(__file__).resolve().parents[3]  # of the repository: src/headwater/console is three below
 
@@ -70,7 +71,7 @@ def benchmarks(directory: Path) -> dict[str, str]:
         raise ConfigError("the benchmarks are not installed with the package: run this in a checkout of the repository")
     found = {}
     for path in sorted(directory.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        tree = parsed(path.read_text(encoding="utf-8"), path)
         if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
             found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
     if not found:

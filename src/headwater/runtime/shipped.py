@@ -21,6 +21,7 @@ import msgspec
 
 from headwater.connectors.app import App
 from headwater.model.errors import ConfigError, FlowError
+from headwater.runtime.python_text import parsed
 
 CHECKOUT: Final = Path(__file__).resolve().parents[3]  # src/headwater/runtime is three below
 INSTALLED: Final = "headwater_apps"
@@ -41,7 +42,7 @@ def shipped() -> dict[str, str]:
 
 def _purpose(path: Path) -> str | None:
     """Return the first line that the application in a file says about itself; None if there is none in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    tree = parsed(path.read_text(encoding="utf-8"), path)
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "hw.App" for base in node.bases):
             return (ast.get_docstring(node) or "").partition("\n")[0]

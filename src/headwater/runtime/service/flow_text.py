@@ -27,6 +27,7 @@ from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows, parted
+from headwater.runtime.python_text import parsed
 from headwater.runtime.service.signing import TEXT_BYTES_MAX, Check
 from headwater.runtime.shipped import is_name
 
@@ -225,7 +226,7 @@ def _files_of(path: Path) -> dict[str, str]:
 
 def _imported(source: str, path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source, str(path))):
+    for node in ast.walk(parsed(source, path)):
         match node:
             case ast.Import(names=aliases):
                 names |= {alias.name.partition(".")[0] for alias in aliases}
