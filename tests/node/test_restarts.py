@@ -3,8 +3,10 @@
 import pytest
 
 from headwater.model.peers import Peer
+from headwater.model.time import SECOND, Instant
 from headwater.node.deployment import AppPhase
-from headwater.node.events import NodeStarted
+from headwater.node.events import LeaveWanted, NodeStarted, SendMessage
+from headwater.node.messages import ReplicaSent
 from headwater.node.register import term_after
 from headwater.sim.nodes import NodeWorld
 from tests.node.test_apps_on_a_ring import hosts, stewards, with_apps
@@ -86,3 +88,22 @@ def test_an_app_is_taken_anew_for_its_owner_when_all_who_knew_of_it_are_lost() -
             world.timeline.after(1_000_000, world.start, own, NodeStarted((owner,)))
     assert world.run_until(world.is_whole, at_most=200), world.faults()
     assert steward_of(world, "app0")
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_keeper_that_leaves_passes_on_what_it_keeps_for_a_steward_that_is_silent(is_silent: bool) -> None:
+    """Restarted in a storm, a steward was kept out of the ring for so long that its last keeper left (seed 1173)."""
+    world = with_apps(9, 8, 1, zones=1)
+    steward = world.nodes[steward_of(world, "app0")]
+    keeper = next(node for node in world.nodes.values() if steward.own.id in node.register.copies)
+    if is_silent:
+        keeper.register.copies[steward.own.id].heard = Instant(world.timeline.now - 60 * SECOND)
+    effects = keeper.handle(LeaveWanted(), world.timeline.now)
+    told = {
+        effect.to
+        for effect in effects
+        if isinstance(effect, SendMessage)
+        and isinstance(effect.message, ReplicaSent)
+        and [entry.spec.name for entry in effect.message.entries] == ["app0"]
+    }
+    assert len(told) == (len(world.nodes) - 1 if is_silent else 0)

@@ -96,6 +96,7 @@ class Node:
             case ring_events.SendingWanted() | ring_events.CongestionChanged():
                 self._to_ring(event)
             case LeaveWanted():
+                self.register.pass_on()
                 self._to_ring(ring_events.LeavingWanted())
             case DrainWanted():
                 self._drain()

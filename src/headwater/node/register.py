@@ -260,19 +260,29 @@ class Register:
         """Tell stewards that are silent about their registers what we keep for them: they may have forgotten it."""
         for copy in self.copies.values():
             if self.is_silent(copy, self._ground.config.copy_silence_max):
-                self._give_back(copy, copy.entries)
+                self._tell_kept(copy.steward, copy, copy.entries)
+
+    def pass_on(self) -> None:
+        """Leave with our neighbours what we keep for silent stewards: they may have forgotten it, and all others too.
+
+        A steward that was restarted may take long to get back into the ring, and cannot find new keepers meanwhile.
+        """
+        for copy in self.copies.values():
+            if self.is_silent(copy, self._ground.config.copy_silence_max):
+                for peer in self._keepers():
+                    self._tell_kept(peer, copy, copy.entries)
 
     def give_back(self, message: m.ReplicaWanted) -> None:
         """Tell a steward what we keep of apps that it has forgotten."""
         copy = self.copies.get(message.sender.id)
         if copy is not None:
-            self._give_back(copy, message.apps)
+            self._tell_kept(copy.steward, copy, message.apps)
 
-    def _give_back(self, copy: _Copy, apps: Iterable[str]) -> None:
+    def _tell_kept(self, to: Peer, copy: _Copy, apps: Iterable[str]) -> None:
         entries = tuple(copy.entries[app] for app in apps if app in copy.entries)
         for start in range(0, len(entries), ENTRIES_MAX):
             some = entries[start : start + ENTRIES_MAX]
-            self._ground.send(copy.steward, m.ReplicaSent(self._ground.own, copy.steward, some))
+            self._ground.send(to, m.ReplicaSent(self._ground.own, copy.steward, some))
 
     def is_silent(self, copy: _Copy, silence_max: int) -> bool:
         """Whether a steward has said nothing about a copy for so long."""
