@@ -138,18 +138,16 @@ class Known:
             return hop
         return closer_of(self.own.id, key, self.everybody(), besides)
 
-    def _is_alive(self, identity: NodeId) -> bool:
-        return any(identity in known for known in (self.leaves, self.table, self.near, self.mates))
-
     def check(self) -> None:
-        """Raise if the parts do not fit one another."""
+        """Raise if the parts do not fit one another; this is done after every event of a simulation, so it is quick."""
         self.leaves.check()
         self.table.check()
-        for identity in (self.own.id, *self.dead):
-            assert not self._is_alive(identity), f"{identity.hex()} is ourselves, or both dead and alive"
+        for alive in (self.leaves.ids(), self.table.ids(), self.near.keys(), self.mates.keys()):
+            assert self.own.id not in alive, "we know ourselves"
+            assert alive.isdisjoint(self.dead), f"dead and alive: {[one.hex() for one in alive & self.dead.keys()]}"
         assert len(self.near) <= self._config.near_max
         assert len(self.mates) <= self._config.mates_max
-        assert all(peer.zone == self.own.zone for peer in self.mates.values())
+        assert {peer.zone for peer in self.mates.values()} <= {self.own.zone}
 
 
 def _some(peers: dict[NodeId, Peer], count: int, rng: Random) -> list[Peer]:

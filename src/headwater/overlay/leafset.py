@@ -4,7 +4,7 @@ Only peers that have answered us themselves are in here; what others say about t
 """
 
 from bisect import insort
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, KeysView, Set
 from typing import Final
 
 from headwater.model.peers import RING, NodeId, Peer, clockwise, nearer
@@ -29,6 +29,10 @@ class LeafSet:
     def __len__(self) -> int:
         """Return how many peers there are."""
         return len(self._by_id)
+
+    def ids(self) -> KeysView[NodeId]:
+        """Return the ids of all leaves."""
+        return self._by_id.keys()
 
     def __contains__(self, identity: object) -> bool:
         """Whether a peer is one of them, by its id."""

@@ -5,7 +5,7 @@ as many hops as it takes digits to tell all peers apart. Which of the many peers
 nearness in the network, so that the first, freely chosen hops are short.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, KeysView, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,6 +54,10 @@ class RoutingTable:
     def __iter__(self) -> Iterator[Peer]:
         """Go through the peers, in no order that means anything."""
         return iter(self._places.values())
+
+    def ids(self) -> KeysView[NodeId]:
+        """Return the ids of all peers."""
+        return self._place_of.keys()
 
     def __contains__(self, identity: object) -> bool:
         """Whether a peer is in here, by its id."""
