@@ -6,7 +6,7 @@ It comes from the flow that this node was given on its own machine, never from a
 import functools
 import sys
 import threading
-from collections import OrderedDict
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,7 @@ from headwater.operators.chain import OpenChain
 from headwater.runtime.sql import bound
 
 ANY_APP: Final = AppId(0)  # whose number is put in when a worker reads the code
-_GRAPHS_MAX: Final = 64  # whose code is remembered
-_packed: OrderedDict[int, tuple[Graph, tuple[bytes, ...]]] = OrderedDict()  # by what nobody else is called meanwhile
+_packed: dict[int, tuple[weakref.ref[Graph], tuple[bytes, ...]]] = {}  # of graphs that are there, by their identity
 _PACKING: Final = threading.Lock()
 _KNOWN_MAX: Final = 2_000  # chains of apps long gone; forgetting all of them costs one reading each
 
@@ -39,11 +38,11 @@ class _Packed(msgspec.Struct, array_like=True):
 
 def pack_graph(graph: Graph) -> Sequence[bytes]:
     """Return the code of a graph's chains, for any app that it becomes; an application is often deployed many times."""
+    place = id(graph)  # nobody else's before the graph is gone, and then it is forgotten
     with _PACKING:
-        known = _packed.pop(id(graph), None) or (graph, _pack_plans(graph))
-        _packed[id(graph)] = known
-        if len(_packed) > _GRAPHS_MAX:
-            _packed.popitem(last=False)
+        known = _packed.get(place)
+        if known is None:
+            known = _packed[place] = (weakref.ref(graph, lambda _: _packed.pop(place, None)), _pack_plans(graph))
     return known[1]
 
 
