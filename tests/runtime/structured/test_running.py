@@ -10,6 +10,8 @@ from headwater.connectors import read, to
 from headwater.dataflow.stream import flow
 from headwater.model.errors import ConnectorError, FlowError, UserCodeError
 from headwater.runtime.structured.query import Ending
+from headwater.runtime.structured.sink_query import SinkQuery
+from headwater.runtime.structured.trouble import TroubleBox
 from tests.runtime.structured.conftest import RunTwin
 
 pytestmark = pytest.mark.spark
@@ -42,6 +44,23 @@ def test_an_endless_flow_ends_when_its_time_is_up(run_twin: RunTwin) -> None:
     assert status.ending is Ending.TIME_UP
     assert 0 < status.rows_out["memory"] <= status.rows_in["generator"]
     assert [row["x"] for row in kept.rows()] == list(range(len(kept.rows()))), "all of them, in order"
+
+
+def test_what_a_micro_batch_says_that_is_cut_off_at_the_end_is_no_error(
+    run_twin: RunTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Python worker finds that nobody sends rows any more."""
+    stop = SinkQuery.stop
+
+    def cut_off(query: SinkQuery) -> None:
+        for box in tmp_path.rglob("trouble"):
+            TroubleBox(str(box)).tell(pa.ArrowInvalid("Tried reading schema message, was null or length 0"))
+        stop(query)
+
+    monkeypatch.setattr(SinkQuery, "stop", cut_off)
+    status = run_twin(flow("f", read.generator(counting, rate=500).sink(to.nothing())), limit_s=1.0)
+    assert status.ending is Ending.TIME_UP
+    assert list(tmp_path.rglob("*.told"))
 
 
 def test_a_sink_that_cannot_write_stops_the_run_with_its_own_error(run_twin: RunTwin, tmp_path: Path) -> None:

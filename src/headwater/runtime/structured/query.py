@@ -172,9 +172,9 @@ class _Run:
         if ending is not Ending.STOPPED:
             ends = time.monotonic() + DRAIN_S
             self._settle(lambda: ending is Ending.FINISHED or time.monotonic() < ends)
+        self._raise_trouble()  # not later: a micro-batch that is cut off in the middle makes trouble, too
         for query in self._queries.values():
             query.stop()
-        self._raise_trouble()
         return self._status(ending)
 
     def _open_sources(self) -> None:
