@@ -5,9 +5,10 @@ import pytest
 from headwater.model.peers import Peer
 from headwater.model.time import SECOND, Instant
 from headwater.node.deployment import AppPhase
-from headwater.node.events import LeaveWanted, NodeStarted, SendMessage
-from headwater.node.messages import ReplicaSent
+from headwater.node.events import LeaveWanted, MessageReceived, NodeStarted, SendMessage
+from headwater.node.messages import LoadTold, ReplicaSent
 from headwater.node.register import term_after
+from headwater.overlay.messages import LeafProbe
 from headwater.sim.nodes import NodeWorld
 from tests.node.test_apps_on_a_ring import hosts, stewards, with_apps
 
@@ -107,3 +108,16 @@ def test_a_keeper_that_leaves_passes_on_what_it_keeps_for_a_steward_that_is_sile
         and [entry.spec.name for entry in effect.message.entries] == ["app0"]
     }
     assert len(told) == (len(world.nodes) - 1 if is_silent else 0)
+
+
+def test_whoever_speaks_of_apps_is_alive_for_the_ring_too() -> None:
+    """Two that found each other dead worked on one app for half a minute, each in a ring of its own (seed 3539)."""
+    world = with_apps(10, 4, 1)
+    one, other, *_ = world.nodes.values()
+    one.ring.known.bury(other.own, world.timeline.now)
+    other.ring.known.bury(one.own, world.timeline.now)
+    said = LoadTold(other.own, 0, 8)
+    effects = one.handle(MessageReceived(said), world.timeline.now)
+    asked = [effect for effect in effects if isinstance(effect, SendMessage) and isinstance(effect.message, LeafProbe)]
+    assert [effect.to for effect in asked] == [other.own.address]
+    assert other.own.id not in one.ring.known.dead

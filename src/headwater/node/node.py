@@ -146,6 +146,8 @@ class Node:
         if heard is None:
             self._to_ring(ring_events.Received(message))  # type: ignore[arg-type]  # all others are in the table
         elif self.is_active:  # whoever is not in the ring yet cannot take part in anything
+            if message.sender.id in self.ring.known.dead:  # two rings may work together on an app and not know it
+                self._to_ring(ring_events.PeerHeard(message.sender))
             heard(self, message)
 
     def _to_ring(self, event: ring_events.Event) -> None:

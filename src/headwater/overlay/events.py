@@ -56,6 +56,13 @@ class PeerDoubted:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerHeard:
+    """Somebody above the ring hears a peer, which may have been found dead."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class LeavingWanted:
     """This peer is to leave in good order."""
 
@@ -65,7 +72,7 @@ class Ticked:
     """The deadline has come."""
 
 
-Event = Started | Received | SendingWanted | CongestionChanged | PeerDoubted | LeavingWanted | Ticked
+Event = Started | Received | SendingWanted | CongestionChanged | PeerDoubted | PeerHeard | LeavingWanted | Ticked
 
 
 class Send(NamedTuple):

@@ -31,6 +31,7 @@ from headwater.overlay.events import (
     NoteLeafLost,
     OverlayConfig,
     PeerDoubted,
+    PeerHeard,
     Phase,
     Received,
     Send,
@@ -99,6 +100,9 @@ class Ring:
                 self._congestion = level
             case PeerDoubted(peer):
                 self.ask(peer, for_leaves=peer.id in self.known.leaves)
+            case PeerHeard(peer):
+                if peer.id in self.known.dead and self.phase is not Phase.LEFT:
+                    self._revive(peer)
             case LeavingWanted():
                 self._leave()
         return self._out
