@@ -26,4 +26,4 @@ class OfTrips:
         """Read the trips of the first hour of 2013."""
         if not (data / TRIPS).is_file():
             raise hw.ConfigError(f"there is no file {data / TRIPS}; DEBS 2015 reads its trips there (docs/data.md)")
-        return hw.read.text(data / TRIPS, rate=rate, loop=loop, name="input")
+        return hw.read.text(data / TRIPS, rate=rate, loop=loop, bad_lines="skip", name="input")

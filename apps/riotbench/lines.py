@@ -81,4 +81,4 @@ def real_lines(dataset: Dataset, data: Path, *, rate: float | None, loop: bool) 
     path = data / dataset.sample
     if not path.is_file():
         raise hw.ConfigError(f"there is no file {path}; {dataset.name} reads its messages there (docs/data.md)")
-    return hw.read.text(path, rate=rate, loop=loop, name="input")
+    return hw.read.text(path, rate=rate, loop=loop, bad_lines="skip", name="input")

@@ -5,6 +5,7 @@ set raises, so that an operator with `on_error="dead-letter"` sets it aside; a v
 number is null.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,8 @@ VALUE: Final = "value"  # of an observation that is a number,
 TEXT: Final = "text"  # and of one that is not
 
 _ABSENT: Final = (None, "", "null")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")  # int() would also take 1_000, blanks and the digits of any script
+_INT64: Final = 1 << 63
 
 
 class BadMessage(ValueError):
@@ -112,15 +115,17 @@ def _decoded(line: str) -> _Message:
     payload = line if line.startswith("{") else line.partition(",")[2]
     try:
         return _decoder().decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:  # the latter of brackets in brackets in brackets
         raise BadMessage(f"{error}: {line[:200]!r}") from error
 
 
 def _base_time(message: _Message) -> int:
-    try:
-        return int(message.bt)
-    except ValueError:
-        raise BadMessage(f"the base time {str(message.bt)[:50]!r} is not a number of milliseconds") from None
+    written = message.bt
+    if isinstance(written, int) or _WHOLE.fullmatch(written):
+        time_ms = int(written)
+        if -_INT64 <= time_ms < _INT64:
+            return time_ms
+    raise BadMessage(f"the base time {_shown(written)} is not a number of milliseconds")
 
 
 def _values(message: _Message, names: list[str]) -> Sequence[str | float | None]:
@@ -135,18 +140,26 @@ def _column(field: Field, values: Sequence[Any]) -> pa.Array:
     if field.kind == "sv":
         return pa.array([None if value in _ABSENT else str(value) for value in values], pa.string())
     try:
-        numbers = np.array(list(map(float, values)))
-    except (TypeError, ValueError):
-        numbers = np.array([_number(field, value) for value in values])
-    return pa.array(numbers, mask=~np.isfinite(numbers))
+        numbers = pa.array(values).cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # not all of them are numbers, or are written in one way
+        numbers = pa.array([_number(field, value) for value in values], pa.float64())
+    return pc.if_else(pc.is_finite(numbers), numbers, None)
 
 
-def _number(field: Field, value: str | float | None) -> float:
-    """Return the number, or NaN for none."""
+def _number(field: Field, value: str | float | None) -> float | None:
+    """Return the number, or None for none; as for Java, 1_000 is no number, nor are digits of other scripts."""
+    if value is None or value in _ABSENT:
+        return None
     try:
-        return np.nan if value is None or value in _ABSENT else float(value)
+        if isinstance(value, float) or (value.isascii() and "_" not in value):
+            return float(value)
     except ValueError:
-        raise BadMessage(f"{field.name} is not a number but {str(value)[:50]!r}") from None
+        pass
+    raise BadMessage(f"{field.name} is not a number but {_shown(value)}")
+
+
+def _shown(value: str | float) -> str:
+    return repr(str(value)[:50])
 
 
 def _hashes(lines: list[str]) -> npt.NDArray[np.int64]:

@@ -72,7 +72,10 @@ class Pred(hw.App):
         # A source that follows takes files in the order of their names: within one kind that is the order of time.
         trees, regressions = (
             hw.read.text(
-                Path(self.models) / f"{self.dataset.upper()}-{kind}-*.model", follow=True, name=f"{kind.lower()}_files"
+                Path(self.models) / f"{self.dataset.upper()}-{kind}-*.model",
+                follow=True,
+                bad_lines="skip",
+                name=f"{kind.lower()}_files",
             )
             for kind in ("DTC", "MLR")
         )

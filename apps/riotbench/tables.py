@@ -19,9 +19,10 @@ import pyarrow.parquet
 
 import headwater as hw
 
+from ..bad_lines import csv_fields, good_rows, lines_of, log, read_or_null
 from . import made_city, made_fit, made_grid, made_taxi
 from .analytics import ANALYTICS, Analytics
-from .datasets import TIMESTAMP
+from .datasets import TIMESTAMP, Dataset
 from .models import Floats
 from .parsing import Parse
 
@@ -113,6 +114,7 @@ def table_of(dataset: str, path: str, sensors: int, seed: int) -> Table:
         )
     if place.stat().st_size > FILE_BYTES_MAX:
         raise hw.ConfigError(f"{place} has more than {FILE_BYTES_MAX} bytes, which a worker does not take into memory")
+    _refuse_unreadable(str(place), ANALYTICS[dataset])
     return StoredTable(str(place), dataset)
 
 
@@ -122,25 +124,76 @@ def _checked(rows: int) -> int:
     return rows
 
 
+def _refuse_unreadable(path: str, analytics: Analytics) -> None:
+    """Refuse a file without a row: a worker would find out too late, and make every training a dead letter."""
+    try:
+        names = _columns_named(path)
+    except (OSError, ValueError) as failure:
+        raise hw.ConfigError(f"{path} cannot be read as a table: {failure}") from failure
+    if names is not None:
+        _refuse_missing(path, names, analytics)
+    elif not _has_message(path, analytics.dataset):
+        raise hw.ConfigError(
+            f"{path} has no message of {analytics.dataset.name}, nor a first line that names a column "
+            f"{TIMESTAMP!r}; leave table= away, and its rows are made"
+        )
+
+
+def _refuse_missing(path: str, names: list[str], analytics: Analytics) -> None:
+    missing = [name for name in (TIMESTAMP, *analytics.attributes) if name not in names]
+    if missing:
+        raise hw.ConfigError(f"{path} has no column {missing[0]!r}; it has {', '.join(names)}")
+
+
+def _has_message(path: str, dataset: Dataset) -> bool:
+    with open(path, "rb") as file:
+        return any(good_rows([line], Parse(dataset)) for line in file if line.strip())
+
+
 @lru_cache(maxsize=4)  # a worker reads a file once
 def _stored(path: str, dataset: str) -> tuple[npt.NDArray[np.int64], Floats]:
     """Return the times and the attributes of the rows of a file, by time; a row that lacks something is left out."""
     analytics = ANALYTICS[dataset]
-    table = _columns(path, analytics)
-    missing = [name for name in (TIMESTAMP, *analytics.attributes) if name not in table.column_names]
-    if missing:
-        raise hw.ConfigError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
-    table = table.select([TIMESTAMP, *analytics.attributes]).drop_null().sort_by(TIMESTAMP)
+    table = _columns(path, analytics).drop_null().sort_by(TIMESTAMP)
     rows = [table[name].cast(pa.float64()).to_numpy() for name in analytics.attributes]
     return table[TIMESTAMP].cast(pa.int64()).to_numpy(), np.column_stack(rows)
 
 
 def _columns(path: str, analytics: Analytics) -> pa.Table:
+    wanted, names = [TIMESTAMP, *analytics.attributes], _columns_named(path)
+    if names is None:
+        return _messages(path, analytics.dataset).select(wanted)
+    _refuse_missing(path, names, analytics)
     if path.endswith(".parquet"):
-        return pyarrow.parquet.read_table(path)
-    with open(path, encoding="utf-8") as file:
-        first = file.readline(FILE_BYTES_MAX)
-        if "{" not in first:
-            return pyarrow.csv.read_csv(path)
-        lines = [first, *file]
-    return pa.Table.from_batches([Parse(analytics.dataset)(pa.record_batch({"line": lines}))])
+        return pyarrow.parquet.read_table(path, columns=wanted)
+    return _csv_rows(path, wanted)
+
+
+def _columns_named(path: str) -> list[str] | None:
+    """Return the names of a file's columns; None for a file of messages, whose lines name none."""
+    if path.endswith(".parquet"):
+        names: list[str] = pyarrow.parquet.read_schema(path).names
+        return names
+    with open(path, "rb") as file:
+        first = next((line for line in file if line.strip()), b"")
+    is_header = TIMESTAMP.encode() in first and b"{" not in first
+    return pyarrow.csv.read_csv(pa.py_buffer(first + b"\n")).column_names if is_header else None
+
+
+def _messages(path: str, dataset: Dataset) -> pa.Table:
+    lines = lines_of(path)
+    table = pa.Table.from_batches(good_rows(lines, Parse(dataset)), schema=dataset.schema)
+    if len(table) < len(lines):
+        left_out = len(lines) - len(table)
+        log.warning("%s: %d of %d lines are no messages of %s, and left out", path, left_out, len(lines), dataset.name)
+    return table
+
+
+def _csv_rows(path: str, names: list[str]) -> pa.Table:
+    fields, left_out = csv_fields(path, names)
+    table = pa.table({name: read_or_null(fields[name], pa.float64()) for name in names})
+    left_out += len(fields.drop_null()) - len(table.drop_null())
+    if left_out:
+        log.warning("%s: %d lines are no rows of numbers, and left out", path, left_out)
+    times = table[TIMESTAMP].cast(pa.int64(), safe=False)  # a fraction of a millisecond is nothing
+    return table.set_column(0, TIMESTAMP, times)

@@ -63,7 +63,7 @@ class Train(hw.App):
     def real(self, data: Path, *, rate: float | None, loop: bool) -> hw.Stream:
         """Read the timer file of the data set."""
         path = timer_file(self.dataset, data)
-        return hw.read.csv(path, schema=TIMER_SCHEMA, rate=rate, loop=loop, name="input")
+        return hw.read.csv(path, schema=TIMER_SCHEMA, rate=rate, loop=loop, bad_lines="skip", name="input")
 
     def build(self, rows: hw.Stream) -> hw.Stream:
         """Read what to train on, train both models on it, and publish them."""

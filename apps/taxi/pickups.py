@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 import headwater as hw
 
+from ..bad_lines import good_rows, lines_of, log
 from ..chance import normal, uniform, whole
 from ..debs2015.trips import TRIPS, TripFields
 
@@ -92,6 +93,8 @@ class RealPickUps:
         """Read the trips when the flow starts; in a loop each time some hours later, so that time goes on."""
         pickups = _in_order(self.data / TRIPS)
         times = pickups["at"]
+        if not len(times):
+            return
         span = times[-1].as_py() - times[0].as_py()
         later_by = timedelta(hours=span // timedelta(hours=1) + 1)
         while True:
@@ -103,19 +106,27 @@ class RealPickUps:
 
 
 def _in_order(path: Path) -> pa.Table:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as failure:
-        raise hw.ConnectorError(f"{path} cannot be read: {failure.strerror}; docs/data.md says what it is") from failure
-    fields = TripFields(("pickup_datetime", "medallion", "pickup_longitude", "pickup_latitude"))
-    try:
-        trips = fields(pa.record_batch({"line": lines}))
-    except ValueError as failure:
-        raise hw.ConnectorError(f"{path} is not a file of trips: {failure}") from failure
+    trips = _trips(path)
     columns = [
         trips["pickup_datetime"].cast(PICKUP.field("at").type),  # the taxis' clocks, as they are
-        trips["medallion"].dictionary_encode().indices.cast(pa.int64()),
+        trips["medallion"].combine_chunks().dictionary_encode().indices.cast(pa.int64()),
         trips["pickup_longitude"],
         trips["pickup_latitude"],
     ]
     return pa.table(columns, schema=PICKUP).sort_by("at")
+
+
+def _trips(path: Path) -> pa.Table:
+    """Return the trips of a file; lines that are none are left out."""
+    try:
+        lines = lines_of(path)
+    except OSError as failure:
+        raise hw.ConnectorError(f"{path} cannot be read: {failure.strerror}; docs/data.md says what it is") from failure
+    fields = TripFields(("pickup_datetime", "medallion", "pickup_longitude", "pickup_latitude"))
+    trips = pa.Table.from_batches(good_rows(lines, fields), schema=fields.schema)
+    left_out = len(lines) - len(trips)
+    if lines and left_out == len(lines):
+        raise hw.ConnectorError(f"{path} is not a file of trips: none of its lines is one ({left_out} in all)")
+    if left_out:
+        log.warning("%s: %d of %d lines are no trips, and left out", path, left_out, len(lines))
+    return trips

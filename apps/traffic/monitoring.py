@@ -59,7 +59,9 @@ class TrafficMonitoring(hw.App):
             raise hw.ConfigError(
                 f"there is no file {data / TRACES}; {self.name} reads traces of taxis there (docs/data.md)"
             )
-        traces = hw.read.csv(data / TRACES, schema=TRACE, header=False, rate=rate, loop=loop, name="input")
+        traces = hw.read.csv(
+            data / TRACES, schema=TRACE, header=False, rate=rate, loop=loop, bad_lines="skip", name="input"
+        )
         return traces.select(*READING.names, name="reading")
 
     def build(self, rows: hw.Stream) -> hw.Stream:

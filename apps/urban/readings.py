@@ -12,9 +12,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 import headwater as hw
+
+from ..bad_lines import csv_fields, log, read_or_null
 
 READING: Final = hw.CityRows.schema.set(0, pa.field("timestamp", pa.timestamp("us", "UTC")))
 
@@ -61,6 +62,8 @@ class SensorMeans:
         """Read the files when the flow starts."""
         readings = _in_order(self.data)
         times = readings["timestamp"]
+        if not len(times):
+            return
         days = timedelta(days=(times[-1].as_py() - times[0].as_py()).days + 1)
         while True:
             yield from readings.to_batches(max_chunksize=1_000)
@@ -74,22 +77,32 @@ def _in_order(data: Path) -> pa.Table:
     files = sorted(data.glob(FILES))
     if not files:
         raise hw.ConnectorError(f"no file matches {data / FILES}, so there is nothing to read; docs/data.md says more")
-    table = pa.concat_tables(_table(path) for path in files)
-    unknown = set(table["city"].unique().to_pylist()) - ZONES.keys()
-    if unknown:
+    tables, left_out = zip(*map(_table, files), strict=True)
+    table = pa.concat_tables(tables)
+    if not len(table) and any(left_out):
         raise hw.ConnectorError(
-            f"{data / FILES} has readings of {sorted(unknown)}, of which the time zone is not known"
+            f"none of the {sum(left_out)} lines of {data / FILES} is a reading: each needs a time, all fields, and "
+            f"one of the cities {', '.join(ZONES)}"
         )
     cities = [_by_utc(table.filter(pc.field("city") == city), zone) for city, zone in ZONES.items()]
     return pa.concat_tables(cities).sort_by([("timestamp", "ascending"), ("city", "ascending")])
 
 
-def _table(path: Path) -> pa.Table:
-    options = csv.ConvertOptions(column_types=dict(COLUMNS), include_columns=list(COLUMNS))
+def _table(path: Path) -> tuple[pa.Table, int]:
+    """Return the readings of a file, and how many of its lines are none; an observable that is no number is null."""
     try:
-        return csv.read_csv(path, convert_options=options)
+        fields, broken = csv_fields(path, list(COLUMNS))
     except (OSError, ValueError, KeyError) as failure:  # it is no CSV, or has other columns
         raise hw.ConnectorError(f"{path} cannot be read as hourly means of sensors: {failure}") from failure
+    table = pa.table({name: read_or_null(fields[name], kind) for name, kind in COLUMNS.items()})
+    readings = table.filter(pc.field("timestamp").is_valid() & pc.field("city").isin(list(ZONES)))
+    left_out = broken + len(table) - len(readings)
+    values = sum(table[name].null_count - fields[name].null_count for name in OBSERVED)
+    if left_out:
+        log.warning("%s: %d lines without a time, a known city or some field are left out", path, left_out)
+    if values:
+        log.warning("%s: %d values that are no numbers are taken for missing", path, values)
+    return readings, left_out
 
 
 def _by_utc(table: pa.Table, zone: str) -> pa.Table:

@@ -16,6 +16,17 @@ from headwater.runtime.shipped import CHECKOUT, shipped, shipped_app
 
 NAMES = sorted(shipped())
 ROWS = 600
+CITY = "sys/SYS_sample_data_senml.csv"
+READ_BY_LINE = {
+    "debs2015.frequent_routes": "debs2015/debs2015_sorted_10004.csv",
+    "debs2015.profitable_areas": "debs2015/debs2015_sorted_10004.csv",
+    "linear_road.accidents": "linear_road/datafile20seconds.dat",
+    "linear_road.tolls": "linear_road/datafile20seconds.dat",
+    **dict.fromkeys(("riotbench.etl", "riotbench.pred", "riotbench.stats", "riotbench.stats_plots"), CITY),
+    "riotbench.train": "sys/inputFileForTimerSpout-CITY.csv",
+    "traffic.monitoring": "beijing_taxi/taxi-traces.csv",
+}
+READ_AS_A_WHOLE = {"taxi.demand", "urban.sensing"}  # to put them in order of time; their own tests damage their files
 
 
 def app_named(name: str) -> hw.App:
@@ -80,3 +91,30 @@ def test_it_runs_and_every_row_is_accounted_for(name: str) -> None:
     assert status.ledger is not None
     assert status.ledger.balanced
     assert len(results.rows()) > 0, "nobody learns anything from an application without results"
+
+
+def with_a_bad_line(data: Path, file: str, directory: Path) -> Path:
+    """Write the begin of a real file with a line amid that is no text, beside all that lies beside it."""
+    real, damaged = data / file, directory / file
+    damaged.parent.mkdir(parents=True)
+    for other in real.parent.iterdir():
+        (damaged.parent / other.name).symlink_to(other)
+    lines = real.read_bytes().splitlines(keepends=True)[:60]
+    damaged.unlink()
+    damaged.write_bytes(b"".join([*lines[:5], b"\xff\xfe\n", *lines[5:]]))
+    return directory
+
+
+@pytest.mark.parametrize("name", READ_BY_LINE)
+def test_a_bad_line_of_the_real_data_is_counted_and_the_run_goes_on(name: str, data: Path, tmp_path: Path) -> None:
+    place = with_a_bad_line(data, READ_BY_LINE[name], tmp_path)
+    app = app_named(name).with_data(place)
+    status = hw.run(app.flow(app.source(data=place), lambda result: hw.to.nothing()), spark=False)
+    assert status.ledger is not None
+    assert status.ledger.dropped["unparsable"] == 1
+    assert status.ledger.rows_in > 6, "what stands behind it is read"
+    assert status.ledger.balanced
+
+
+def test_no_application_with_real_data_is_left_out_above() -> None:
+    assert {name for name in NAMES if app_named(name).has_real_data} == READ_BY_LINE.keys() | READ_AS_A_WHOLE

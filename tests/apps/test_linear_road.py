@@ -148,7 +148,8 @@ def test_only_new_segments_are_told_and_none_to_those_who_exit() -> None:
 
 
 def test_lines_that_are_no_records_are_set_aside() -> None:
-    bad = ["", "nonsense", "0,1,2", report(0, 1, spd=101), report(0, 1, lane=5), report(0, 1).replace("50", "fast")]
+    bad = ["", "nonsense", "0,1,2", report(0, 1, spd=101), report(0, 1, lane=5)]
+    bad += [report(0, 1).replace("50", speed) for speed in ("fast", "0x32", "5_0", "\uff15\uff10")]
     app, out = TollNotification(), hw.to.memory()
     rows = hw.read.iterable([{"line": line} for line in [*bad, report(0, 99)]], schema=app.schema)
     status = hw.run(app.flow(rows, lambda name: out), spark=False)

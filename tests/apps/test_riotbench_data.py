@@ -175,6 +175,8 @@ METER = '{"u":"string","n":"meterid","sv":"7"}'
         (GRID % (METER + ',{"v":"null","n":"energyconsumed"}'), None),
         (GRID % (METER + ',{"v":"nan","n":"energyconsumed"}'), None),
         (GRID % (METER + ',{"v":"1e999","n":"energyconsumed"}'), None),
+        (GRID % (METER + ',{"v":"-Infinity","n":"energyconsumed"}'), None),
+        (GRID % (METER + ',{"v":" 2.5 ","n":"energyconsumed"}'), 2.5),  # as Java reads it
     ],
 )
 def test_a_message_may_be_written_in_other_ways(line: str, value: float | None) -> None:
@@ -191,7 +193,13 @@ def test_a_message_may_be_written_in_other_ways(line: str, value: float | None) 
         (GRID % '{"v":"1"}', "missing required field `n`"),
         (GRID % '{"n":"meterid","sv":7}', "Expected `str | null`, got `int`"),
         ((GRID % METER).replace(":1}", ':"x"}'), "the base time 'x' is not a number"),
+        ((GRID % METER).replace(":1}", ':"1_000"}'), "the base time '1_000' is not a number"),
+        ((GRID % METER).replace(":1}", ':"\uff11"}'), "the base time '\uff11' is not a number"),
+        ((GRID % METER).replace(":1}", f":{2**63}}}"), "the base time '9223372036854775808' is not a number"),
+        ('{"x":' + "[" * 100_000, "recursion"),
         (GRID % (METER + ',{"v":"warm","n":"energyconsumed"}'), "energyconsumed is not a number but 'warm'"),
+        (GRID % (METER + ',{"v":"1_000","n":"energyconsumed"}'), "energyconsumed is not a number but '1_000'"),
+        (GRID % (METER + ',{"v":"\uff11","n":"energyconsumed"}'), "energyconsumed is not a number but '\uff11'"),
         (GRID % '{"v":"1","n":"energyconsumed"}', "a message has no meterid"),
     ],
 )
@@ -199,6 +207,14 @@ def test_what_is_no_message_is_told(line: str, sentence: str) -> None:
     with pytest.raises(BadMessage) as told:
         parse("grid", [line])
     assert sentence in str(told.value)
+
+
+def test_what_is_a_number_does_not_depend_on_the_other_messages_of_a_batch() -> None:
+    """Nor on whether all of them write it as a text, or some as a number."""
+    written = ['"2.5"', "2.5", "null", '"null"', '" 2.5"', '"nan"']
+    lines = [GRID % (METER + f',{{"v":{one},"n":"energyconsumed"}}') for one in written]
+    alone = [parse("grid", [line])["energyconsumed"][0].as_py() for line in lines]
+    assert parse("grid", lines)["energyconsumed"].to_pylist() == alone == [2.5, 2.5, None, None, 2.5, None]
 
 
 def test_equal_lines_have_one_id_and_others_do_not() -> None:

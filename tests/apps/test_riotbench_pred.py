@@ -25,6 +25,7 @@ from headwater.runtime.pool import SparkPool
 from headwater.runtime.structured.refusals import refusals
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 from tests.apps.riotbench_pred_oracle import CLASSES, OBSERVED, SENDER, Prediction, message_of, said
+from tests.connectors.polls import polled
 from tests.dataflow.specs import Closed, Wall
 from tests.engine.small_node import SmallNode
 
@@ -345,6 +346,17 @@ def test_a_data_set_that_is_none_is_named_with_those_that_are() -> None:
 def test_models_must_come_from_somewhere() -> None:
     with pytest.raises(ConfigError, match="is neither a directory nor the mqtt:// address of a topic"):
         Pred(models="nowhere").build(Pred().source())
+
+
+def test_a_file_of_a_model_that_is_no_text_is_counted_and_the_next_one_read(tmp_path: Path) -> None:
+    (tmp_path / "CITY-DTC-1.model").write_bytes(b"\xff\xfe\n")
+    (tmp_path / "CITY-DTC-2.model").write_text("a model\n")
+    app = Pred(models=str(tmp_path))
+    graph = hw.compile_flow(app.flow(app.source(), lambda name: hw.to.nothing()))
+    reader = graph.sources["dtc_files"].open(None)
+    bad, good = polled(reader), polled(reader)
+    reader.close()
+    assert (bad.unparsable, good.batch.to_pylist()) == (1, [{"line": "a model"}])
 
 
 def test_models_may_come_from_a_broker() -> None:

@@ -219,6 +219,75 @@ def test_a_table_that_is_not_there_or_lacks_a_column_is_named(tmp_path: Path) ->
     (tmp_path / "rows.csv").write_text("timestamp,dust\n1,2\n")
     with pytest.raises(ConfigError, match="has no column 'temperature'; it has timestamp, dust"):
         StoredTable(str(tmp_path / "rows.csv"), "city").read(0, 5)
+    with pytest.raises(ConfigError, match="has no column 'temperature'; it has timestamp, dust"):
+        Train(table=str(tmp_path / "rows.csv")).build(Train().source())
+
+
+BAD_LINES = [b"", b"  ", b"nonsense", b'1,{"e":[', b"\xff\xfe", b"1,{}"]
+
+
+@pytest.mark.parametrize("place", [0, 100, 200], ids=["first", "amid", "last"])
+def test_a_bad_message_costs_only_itself(
+    place: int, tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Blank ones are passed over, the others counted in the log."""
+    lines = (data / "sys" / "SYS_sample_data_senml.csv").read_bytes().splitlines()[:200]
+    (tmp_path / "good.csv").write_bytes(b"\n".join(lines))
+    (tmp_path / "bad.csv").write_bytes(b"\n".join([*lines[:place], *BAD_LINES, *lines[place:]]))
+    good, bad = (table_of("city", str(tmp_path / name), 0, 1).read(0, 2**62) for name in ("good.csv", "bad.csv"))
+    assert bad.tolist() == good.tolist()
+    assert len(good) == 200
+    assert "bad.csv: 4 of 204 lines are no messages of city, and left out" in caplog.text
+    assert "good.csv" not in caplog.text
+
+
+def test_a_bad_row_of_a_csv_table_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A row that lacks a value is none to train on, but nothing is wrong with it."""
+    (tmp_path / "rows.csv").write_bytes(
+        b"\n".join(
+            [
+                b"timestamp,meterid,energyconsumed,temperature,humidity,light,dust,airquality_raw",
+                b"1,m,0,1,2,3,4,5",
+                b"2,m,0,1,2,warm,4,5",
+                b"3,m,0,1",
+                b"4,m,0,1,\xff,3,4,5",
+                b"",
+                b"5,m,0,1,2,,4,5",
+                b"6.5,m,0,5,4,3,2,1",
+            ]
+        )
+    )
+    rows = table_of("city", str(tmp_path / "rows.csv"), 0, 1).read(0, 10)
+    assert rows.tolist() == [[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]]
+    assert "rows.csv: 3 lines are no rows of numbers, and left out" in caplog.text
+
+
+def test_a_csv_table_without_rows_teaches_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("timestamp,temperature,humidity,light,dust,airquality_raw")
+    assert table_of("city", str(tmp_path / "rows.csv"), 0, 1).read(0, 10).tolist() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"nonsense\n1,{}\n", b"\x1f\x8b\x08\x00"])
+def test_a_table_without_a_message_is_refused_at_the_start(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "messages.csv").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"messages\.csv has no message of city"):
+        Train(table=str(tmp_path / "messages.csv")).build(Train().source())
+
+
+def test_a_parquet_table_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"nonsense")
+    with pytest.raises(ConfigError, match=r"rows\.parquet cannot be read as a table"):
+        Train(table=str(tmp_path / "rows.parquet")).build(Train().source())
+
+
+def test_a_run_trains_on_what_is_good_in_a_file(data: Path, tmp_path: Path) -> None:
+    """One bad line among a thousand messages: both models are there, and no trigger is a dead letter."""
+    (tmp_path / "messages.csv").write_bytes(b"nonsense\n" + (data / "sys" / "SYS_sample_data_senml.csv").read_bytes())
+    app, out = Train(table=str(tmp_path / "messages.csv")), hw.to.memory()
+    status = hw.run(app.flow(app.source(data=data), lambda name: out), spark=False)
+    assert [row["rows"] for row in out.rows()] == [1_000, 1_000]
+    assert status.ledger is not None
+    assert "dead-letter" not in status.ledger.dropped
 
 
 @pytest.mark.parametrize(("dataset", "span_ms"), [("city", 1_000_000), ("taxi", 0), ("fit", 60_000), ("grid", 0)])

@@ -245,3 +245,31 @@ def test_a_missing_file_and_a_wrong_one_are_told(tmp_path: Path) -> None:
     (tmp_path / "debs2015" / "debs2015_sorted_10004.csv").write_text("a,b,c\n")
     with pytest.raises(hw.ConnectorError, match="is not a file of trips"):
         next(RealPickUps(tmp_path)())
+
+
+def trips_in(directory: Path, *lines: bytes) -> Path:
+    """Write the file of trips, and return the directory of real data it is in."""
+    (directory / "debs2015").mkdir()
+    (directory / "debs2015" / "debs2015_sorted_10004.csv").write_bytes(b"\n".join(lines))
+    return directory
+
+
+@pytest.mark.parametrize("place", [0, 50, 100], ids=["first", "amid", "last"])
+def test_a_line_that_is_no_trip_costs_only_itself(
+    place: int, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Blank ones are passed over, the others counted in the log."""
+    good = (data / "debs2015" / "debs2015_sorted_10004.csv").read_bytes().splitlines()[:100]
+    fields = good[0].split(b",")
+    bad = [b"a,b,c", b"\xff" + good[0], b",".join([*fields[:2], b"today", *fields[3:]]), b"", b" "]
+    found = pa.Table.from_batches(RealPickUps(trips_in(tmp_path, *good[:place], *bad, *good[place:]))())
+    (tmp_path / "good").mkdir()
+    assert found == pa.Table.from_batches(RealPickUps(trips_in(tmp_path / "good", *good))())
+    assert len(found) == 100
+    assert "debs2015_sorted_10004.csv: 3 of 103 lines are no trips, and left out" in caplog.text
+
+
+@pytest.mark.parametrize("loop", [False, True])
+@pytest.mark.parametrize("lines", [(), (b"", b"", b"")], ids=["empty", "blank"])
+def test_a_file_without_trips_gives_none(lines: tuple[bytes, ...], loop: bool, tmp_path: Path) -> None:
+    assert list(RealPickUps(trips_in(tmp_path, *lines), loop)()) == []

@@ -81,6 +81,18 @@ def test_alerts_about_beijings_taxis(data: Path) -> None:
     assert 1_000 < len(expected) < 40_000
 
 
+@pytest.mark.parametrize("bad", ["nonsense", "1,7,2011-05-06 07:13:20,39.8,116.4,fast,0", "1,7", '1,"7'])
+def test_a_trace_that_is_none_is_counted_and_the_others_go_on(bad: str, tmp_path: Path) -> None:
+    good = "1,7,2011-05-06 07:13:20,39.8,116.4,{},0"
+    (tmp_path / TRACES).parent.mkdir()
+    (tmp_path / TRACES).write_text("\n".join([good.format(60), bad, "", good.format(70)]) + "\n")
+    app, out = TrafficMonitoring(), hw.to.memory()
+    status = hw.run(app.flow(app.source(data=tmp_path), lambda name: out), spark=False)
+    assert told(out.rows()) == alerts([("7", 60.0), ("7", 70.0)], app.speed_limit)
+    assert status.ledger is not None
+    assert (status.ledger.dropped["unparsable"], status.ledger.balanced) == (1, True)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(TRACES)):
         TrafficMonitoring().source(data=tmp_path)

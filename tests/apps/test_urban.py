@@ -138,14 +138,25 @@ def test_real_readings_are_of_seven_cities_in_order_of_time(data: Path) -> None:
     assert readings.schema == UrbanSensing().schema
 
 
+HEADER = b"timestamp,airquality_raw,dust,humidity,light,sound,source,temperature,city"
+
+
+def means_in(directory: Path, *lines: bytes) -> Path:
+    """Write a file of hourly means beside those that are there, and return the directory of real data it is in."""
+    folder = directory / "sense_your_city"
+    folder.mkdir(exist_ok=True)
+    (folder / f"sensors-mean-{len(list(folder.iterdir()))}.csv").write_bytes(b"\n".join(lines))
+    return directory
+
+
 def test_a_clock_in_a_city_is_turned_to_utc(tmp_path: Path) -> None:
     """San Francisco's clocks were put forward on 8 March 2015; Bangalore's are half an hour off."""
-    (tmp_path / "sense_your_city").mkdir()
-    (tmp_path / "sense_your_city" / "sensors-mean-a.csv").write_text(
-        "timestamp,airquality_raw,dust,humidity,light,sound,source,temperature,city\n"
-        "2015-03-07 16:00:00,1,2,3,4,5,s,6,San Francisco\n"
-        "2015-03-09 16:00:00,1,2,3,4,5,s,6,San Francisco\n"
-        "2015-03-09 05:30:00,1,2,3,4,5,b,6,Bangalore\n"
+    means_in(
+        tmp_path,
+        HEADER,
+        b"2015-03-07 16:00:00,1,2,3,4,5,s,6,San Francisco",
+        b"2015-03-09 16:00:00,1,2,3,4,5,s,6,San Francisco",
+        b"2015-03-09 05:30:00,1,2,3,4,5,b,6,Bangalore",
     )
     (readings,) = SensorMeans(tmp_path)()
     found = [(row["sensor"], row["timestamp"].day, row["timestamp"].hour) for row in readings.to_pylist()]
@@ -164,20 +175,68 @@ def test_in_a_loop_time_goes_on(data: Path) -> None:
         last = times[-1]
 
 
-def test_a_missing_file_a_wrong_one_and_an_unknown_city_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_a_wrong_one_and_one_without_a_reading_are_told(tmp_path: Path) -> None:
     with pytest.raises(hw.ConnectorError, match="no file matches"):
         next(SensorMeans(tmp_path)())
-    (tmp_path / "sense_your_city").mkdir()
-    file = tmp_path / "sense_your_city" / "sensors-mean-a.csv"
-    file.write_text("timestamp,city\n2015-03-07 16:00:00,Boston\n")
+    means_in(tmp_path, b"timestamp,city", b"2015-03-07 16:00:00,Boston")
     with pytest.raises(hw.ConnectorError, match="cannot be read as hourly means"):
         next(SensorMeans(tmp_path)())
-    file.write_text(
-        "timestamp,airquality_raw,dust,humidity,light,sound,source,temperature,city\n"
-        "2015-03-07 16:00:00,1,2,3,4,5,s,6,Ys\n"
-    )
-    with pytest.raises(hw.ConnectorError, match="Ys"):
-        next(SensorMeans(tmp_path)())
+    (tmp_path / "elsewhere").mkdir()
+    means_in(tmp_path / "elsewhere", HEADER, b"2015-03-07 16:00:00,1,2,3,4,5,s,6,Ys")
+    with pytest.raises(
+        hw.ConnectorError, match=r"none of the 1 lines .* is a reading: .* the cities Bangalore, Boston"
+    ):
+        next(SensorMeans(tmp_path / "elsewhere")())
+
+
+GOOD = b"2015-03-07 16:00:00,1,2,3,4,5,s,6,Singapore"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"2015-03-07 16:00:00,1,2,3",
+        b"2015-03-07 16:00:00,1,2,3,4,5,s,6,Singapore,7",
+        b"2015-03-07 16:00:00,1,2,3,4,5,s,6,",
+        b"2015-03-07 16:00:00,1,2,3,4,5,s,6,Ys",
+        b"2015-03-07 16:00:00,1,2,3,4,5,s,6,\xff",
+        b",1,2,3,4,5,s,6,Singapore",
+        b"yesterday,1,2,3,4,5,s,6,Singapore",
+    ],
+)
+def test_a_line_that_is_no_reading_costs_only_itself(
+    bad: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In any of the files; the log says in which, and how many there are."""
+    means_in(tmp_path, HEADER, GOOD)
+    (readings,) = SensorMeans(means_in(tmp_path, HEADER, bad, GOOD, b"", bad))()
+    assert readings["city"].to_pylist() == ["Singapore", "Singapore"]
+    assert "sensors-mean-1.csv: 2 lines without a time, a known city or some field are left out" in caplog.text
+    assert "sensors-mean-0.csv" not in caplog.text
+
+
+@pytest.mark.parametrize("written", [b"loud", b"1_000", b"inf", b"\xff"])
+def test_an_observable_that_is_no_number_is_missing_and_the_others_stay(
+    written: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (readings,) = SensorMeans(means_in(tmp_path, HEADER, GOOD.replace(b"5,s", written + b",s"), GOOD))()
+    assert readings["sound"].to_pylist() == [None, 5.0]
+    assert readings["light"].to_pylist() == [4.0, 4.0]
+    assert "sensors-mean-0.csv: 1 values that are no numbers are taken for missing" in caplog.text
+
+
+def test_an_observable_that_is_empty_or_nan_is_missing_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (readings,) = SensorMeans(means_in(tmp_path, HEADER, *(GOOD.replace(b"5,s", no + b",s") for no in (b"", b"NaN"))))()
+    assert readings["sound"].to_pylist() == [None, None]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("loop", [False, True])
+@pytest.mark.parametrize("lines", [(), (b"", b""), (HEADER,), (HEADER, b"", b"")])
+def test_files_without_readings_give_none(lines: tuple[bytes, ...], loop: bool, tmp_path: Path) -> None:
+    assert list(SensorMeans(means_in(tmp_path, *lines), loop)()) == []
 
 
 def test_ninety_thousand_sensors_are_averaged_by_city() -> None:

@@ -1,5 +1,6 @@
 """A growing file: complete lines only, through truncation and rotation."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,9 @@ def test_a_rotated_file_is_finished_before_the_new_one_begins(tmp_path: Path) ->
 
 
 def test_a_file_rotated_while_the_app_was_down_is_found_and_finished(tmp_path: Path) -> None:
-    """It is known by its beginning."""
+    """It is known by its beginning; one before it that was compressed is not it."""
     path = tmp_path / "log"
+    (tmp_path / "log.0.gz").write_bytes(gzip.compress(b"zero\n"))
     append(path, "one\ntwo\n")
     spec = spec_of(read.text(path, follow=True))
     position = polled(spec.open(None), rows_max=1).position

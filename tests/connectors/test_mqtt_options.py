@@ -68,6 +68,16 @@ def test_a_question_mark_of_a_topic_is_written_with_a_percent_sign() -> None:
     assert (spec.topics, spec.qos) == (("a?b",), 0)
 
 
+@pytest.mark.parametrize("address", ["mqtts://host", "mqtts://host:8884", "mqtts://u:p@host", "mqtts://u:p%3Fw@host:1"])
+def test_options_need_no_topic_before_them(address: str) -> None:
+    """Where the code names the topics; a slash in an option begins none."""
+    assert split(f"{address}?tls_ca=/ca.pem&qos=2") == (address, {"tls_ca": "/ca.pem", "qos": "2"})
+    said: dict[str, Any] = {"tls_ca": "/ca.pem", "qos": 2}
+    written = f"{address}?tls_ca=/ca.pem&qos=2"
+    assert spec_of(hw.read.mqtt(written, ["a"])) == spec_of(hw.read.mqtt(address, ["a"], **said))
+    assert hw.to.mqtt(f"{written}&retain=true", "a") == hw.to.mqtt(address, "a", retain=True, **said)
+
+
 def test_an_address_can_be_taken_apart_and_put_together() -> None:
     address, said = split("mqtt://u@host/a/#?client_id=a%26b&will=%2Fs")
     assert (address, said) == ("mqtt://u@host/a/#", {"client_id": "a&b", "will": "/s"})
@@ -94,7 +104,10 @@ def test_an_address_can_be_taken_apart_and_put_together() -> None:
         (f"mqtt://u@host/t?password={SECRET}", "give password_file=, or HEADWATER_MQTT_PASSWORD"),
         (f"mqtt://u:a?{SECRET}@host/t", "is not host or host:port"),
         (f"mqtt://host/t?{SECRET}@b", "an option with a strange name"),
-        ("mqtt://host?qos=1", "names no host"),
+        (f"mqtt://u:{SECRET}?a@host", "is not host or host:port"),
+        (f"mqtt://u:a?{SECRET}&b/c@host/t", "is not host or host:port"),
+        ("mqtt://host?qos=1", "topic"),
+        ("mqtt://?qos=1", "names no host"),
     ],
 )
 def test_what_is_wrong_is_named_and_no_password_shown(url: str, told: str) -> None:

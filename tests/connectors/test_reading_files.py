@@ -1,10 +1,12 @@
 """What is in a file, and what is wrong with it: rows, types, and sentences that name file and line."""
 
+import gzip
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -236,6 +238,17 @@ def test_a_later_file_with_other_columns_is_refused(tmp_path: Path) -> None:
     file_with(tmp_path, "a,c\n1,2\n", "2.csv")
     with pytest.raises(SchemaMismatch, match=r"2\.csv:1: column 'b' is missing"):
         rows_of(read.csv(tmp_path))
+
+
+@pytest.mark.parametrize("bad_lines", ["stop", "skip"])
+@pytest.mark.parametrize("kind", [CsvSource, JsonSource, TextSource])
+def test_a_compressed_file_is_refused_as_such(
+    tmp_path: Path, kind: type[LineSource], bad_lines: Literal["stop", "skip"]
+) -> None:
+    """Whether its lines would be skipped or not: none of them is one."""
+    path = file_with(tmp_path, gzip.compress(b"a,b\n1,x\n" * 100), "x.csv.gz")
+    with pytest.raises(ConnectorError, match=r"x\.csv\.gz is compressed with gzip; unpack it first"):
+        drained(source(kind(path=str(path), schema=PAIR if kind is CsvSource else None, bad_lines=bad_lines)))
 
 
 @pytest.mark.parametrize("pattern", ["gone.csv", "gone/", "*.gone"])

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headwater.dataflow.compile import compile_flow
@@ -48,6 +50,32 @@ def test_one_runs_by_name_on_a_file_and_into_a_file(headwater: Command, tmp_path
     )
     assert ended.exit_code == 0, ended.output
     assert (tmp_path / "loud.csv").read_text(encoding="utf-8").split() == ['"line"', '"how!!!!!!"', '"now!!!!!!"']
+
+
+@pytest.mark.parametrize(
+    ("app", "file", "content", "bad"),
+    [
+        ("storm.exclamation", "words.txt", b"how\n\xff\nnow\n", 1),
+        ("traffic.monitoring", "speeds.csv", b"vehicle,speed\nA,60\nA,fast\nA\nB,70\n", 2),
+        ("traffic.monitoring", "speeds.json", b'{"vehicle":"A","speed":60}\n{"speed\n{"vehicle":"B","speed":70}\n', 1),
+    ],
+)
+def test_a_bad_line_of_a_file_is_counted_and_the_run_goes_on(
+    headwater: Command, tmp_path: Path, app: str, file: str, content: bytes, bad: int
+) -> None:
+    """As a message from a broker that is no row."""
+    (tmp_path / file).write_bytes(content)
+    told = orjson.loads(headwater("run", app, "--no-spark", "--source", tmp_path / file, "--json").stdout)
+    assert (told["state"], told["rows_out"]) == ("finished", 2)
+    assert (told["ledger"]["dropped"]["unparsable"], told["ledger"]["balanced"]) == (bad, True)
+    summary = headwater("run", app, "--no-spark", "--source", tmp_path / file).stdout
+    assert f"{bad} unparsable" in " ".join(summary.split())
+
+
+def test_a_parquet_file_has_no_lines_to_skip(headwater: Command, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"vehicle": ["A"], "speed": [60.0]}), tmp_path / "speeds.parquet")
+    ended = headwater("run", "traffic.monitoring", "--no-spark", "--source", tmp_path / "speeds.parquet", "--json")
+    assert orjson.loads(ended.stdout)["rows_out"] == 1
 
 
 def test_one_is_explained_by_name(headwater: Command, tmp_path: Path) -> None:

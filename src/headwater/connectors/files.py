@@ -14,6 +14,7 @@ from zlib import crc32
 from headwater.model.errors import ConnectorError
 
 HEAD_BYTES: Final = 1024  # enough to tell a file from another one under its name
+GZIP: Final = b"\x1f\x8b"  # how such a file begins, and no text in UTF-8 does
 AFRESH: Final = "or start the app afresh to read from the beginning"
 
 
@@ -110,6 +111,11 @@ class OpenFile:
         length, head = self._head
         if crc32(os.pread(self._file, length, 0)) != head:
             raise ConnectorError(f"{self.path} was emptied and written anew while being read; restore it, {AFRESH}")
+
+    def refuse_if_compressed(self) -> None:
+        """Raise if this is a file of gzip, of which every line would be a bad one."""
+        if self.read(0, len(GZIP)) == GZIP:
+            raise ConnectorError(f"{self.path} is compressed with gzip; unpack it first")
 
     def is_replaced(self) -> bool:
         """Whether another file now stands under this name."""

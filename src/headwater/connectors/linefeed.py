@@ -132,6 +132,7 @@ class LineFeed:
 
     def _begin(self, place: _Place) -> bool:
         """Read the mark and the header of a file, wherever in it the rows go on."""
+        place.file.refuse_if_compressed()
         size = self._chunk_bytes
         while True:
             data = place.file.read(0, size)

@@ -137,8 +137,8 @@ def parsed_url(
 
     All behind the slash is the topic, `#` and `+` included; percent signs are decoded. `mqtts://` means TLS.
     """
-    scheme, _, rest = url.partition("://")
-    if scheme not in ("mqtt", "mqtts") or not rest:
+    scheme, separator, rest = url.partition("://")
+    if scheme not in ("mqtt", "mqtts") or not separator:
         raise FlowError(f"a broker is written mqtt://host/topic or mqtts://host/topic, not with {scheme[:20]!r}")
     authority, _, topic = rest.partition("/")
     try:

@@ -71,13 +71,21 @@ WRITING: Final = _CONNECTING | {"retain": _yes}
 
 def split(url: str) -> tuple[str, dict[str, str]]:
     """Return an address without its options, and the options as they were written."""
-    begin = url.find("/", url.find("://") + 3)
-    address, _, behind = url[begin:].partition("?") if begin >= 0 else ("", "", "")
-    pairs = [option.partition("=") for option in behind.split("&") if option]
+    end = _end_of_address(url)
+    pairs = [option.partition("=") for option in url[end + 1 :].split("&") if option]
     said = {unquote(name): unquote(written) for name, _, written in pairs}
     if len(said) < len(pairs):
         raise FlowError("the address has an option twice; give each once")
-    return (url[:begin] if begin >= 0 else url) + address, said
+    return url[:end], said
+
+
+def _end_of_address(url: str) -> int:
+    """Return where the `?` before the options is; one before an `@` may be of a password, which is no option."""
+    slash = url.find("/", url.find("://") + 3)
+    mark = url.find("?", url.rfind("@") + 1)
+    if slash >= 0 and not 0 <= mark < slash:  # there is a topic, so the options are behind it
+        mark = url.find("?", slash)
+    return mark if mark >= 0 else len(url)
 
 
 def joined(url: str, said: Mapping[str, str]) -> str:

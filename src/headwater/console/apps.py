@@ -2,23 +2,23 @@
 
 from typing import Annotated
 
-import orjson
 import typer
 from rich.text import Text
 
-from headwater.console.screen import screen
-from headwater.console.verbs import CertsOption, InsecureOption, show_apps_told
+from headwater.console.screen import print_object, screen
+from headwater.console.verbs import TO, CertsOption, InsecureOption, JsonOption, show_apps_told
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.shipped import shipped
 
 
 def apps(
     to: Annotated[
-        str | None, typer.Option("--to", metavar="HOST:PORT", help="List the apps of this node's cluster instead.")
+        str | None,
+        typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="List the apps of this node's cluster instead."),
     ] = None,
     certs: CertsOption = None,
     insecure: InsecureOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the applications that ship with Headwater (`headwater run NAME` runs one), or the apps of a cluster."""
     if to is not None:
@@ -27,7 +27,7 @@ def apps(
         return
     known = shipped()
     if as_json:
-        print(orjson.dumps({"apps": [{"name": name, "summary": known[name]} for name in known]}).decode(), flush=True)
+        print_object({"apps": [{"name": name, "summary": known[name]} for name in known]})
         return
     console = screen()
     width = max(map(len, known)) + 2

@@ -20,6 +20,7 @@ from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.store import LmdbStore
+from headwater.runtime.voices import thread_of
 from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class SinkPump:
         self._lock = threading.Lock()  # around a pass: removal waits for it
         self._wake = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._serve, name="sinks", daemon=True)
+        self._thread = thread_of(self._serve, name="sinks")
 
     def start(self) -> None:
         """Begin to serve."""

@@ -33,6 +33,7 @@ from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.dozing import Doze
 from headwater.runtime.store import LmdbStore
+from headwater.runtime.voices import thread_of
 from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class SourcePump:
         self._doze = Doze()
         self._gathering = threading.Event()  # set only to stop
         self._stopping = False
-        self._thread = threading.Thread(target=self._serve_all, name="sources", daemon=True)
+        self._thread = thread_of(self._serve_all, name="sources")
 
     def start(self) -> None:
         """Begin to serve."""
@@ -126,7 +127,7 @@ class SourcePump:
         with self._lock:
             self._tasks.append(task)
         if task.spec.blocking:
-            threading.Thread(target=self._serve_one, args=(task,), name=f"source-{task.name}", daemon=True).start()
+            thread_of(self._serve_one, task, name=f"source-{task.name}").start()
         self._doze.call()
 
     def remove(self, app: AppId, number: int | None = None) -> None:
@@ -267,10 +268,10 @@ class SourcePump:
         return sieved
 
     def _fail(self, task: SourceTask, failure: Exception) -> None:
+        """Tell it first: an app whose sources have all ended has finished, and nobody would hear of the failure."""
+        self._on_failed(task, failure if isinstance(failure, ConnectorError) else _wrapped(task, failure))
         task.ended = True
         self._close(task)
-        told = failure if isinstance(failure, ConnectorError) else _wrapped(task, failure)
-        self._on_failed(task, told)
 
     def _close(self, task: SourceTask) -> None:
         if task.closed:
