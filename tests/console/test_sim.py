@@ -1,11 +1,23 @@
 """`headwater sim` tells stories over processes, reports them, and ends with 1 if one of them fails."""
 
+import io
 import json
+import os
+import pty
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from headwater.console.sim import with_progress
+from headwater.console.sim_flows import Subject
 from headwater.sim.flows import FlowWorld
+from headwater.sim.story import Failure, Outcome
 from headwater.sim.troubled import Broken, TroubledWorld
 from tests.console.flows import Command, Start
 
@@ -62,13 +74,71 @@ def test_a_failure_prints_what_broke_and_how_to_replay_it(headwater: Command, mo
         (["--workers", "0"], "--workers 0 leaves nobody"),
         (["--trace"], "say which with --seed"),
         (["--rows", "5"], "--rows, --rate and --set are about a flow"),
+        (["nexmark.q5", "--rows", "0"], "--rows 0 leaves nothing that could arrive; give at least 1"),
+        (["nexmark.q5", "--rate", "0"], "--rate 0 lets no row begin; give more than 0"),
+        (["--report", "/nowhere/at/all.json"], "there is no directory /nowhere/at; make it first"),
+        (["--report", "/"], "--report / is a directory; give a file"),
         (["nowhere.py"], "there is no file nowhere.py"),
     ],
 )
 def test_nonsense_is_refused_before_anything_runs(headwater: Command, options: list[str], sentence: str) -> None:
     result = headwater("sim", *options)
     assert result.exit_code == 1
+    assert "stor" not in result.stdout
     assert sentence in result.stderr
+
+
+def test_a_report_that_cannot_be_written_in_the_end_is_one_sentence_after_the_stories(headwater: Command) -> None:
+    """On a disk that is full."""
+    words = ["--seeds", "1", "--nodes", "3", "--faults", "calm", "--workers", "1", "--report", "/dev/full"]
+    result = headwater("sim", *words)
+    assert result.exit_code == 1
+    assert "1 stories, 0 failed" in result.stdout
+    assert result.stderr == "error: the report /dev/full cannot be written: No space left on device\n"
+
+
+def test_where_no_bar_can_be_drawn_a_line_about_every_ten_seconds_tells_how_far_it_is() -> None:
+    """Of a thousand stories, one in a second, every fifth of which fails."""
+    console = Console(file=(shown := io.StringIO()), force_terminal=False)
+    fine = Outcome(
+        seed=0,
+        faults="calm",
+        nodes=3,
+        apps=1,
+        events=1,
+        virtual_s=1.0,
+        happened={},
+        healed_in_s=1.0,
+        digest="",
+        failure=None,
+    )
+    broken = replace(fine, failure=Failure(what="two suns", at_s=1.0, lately=()))
+    seconds = iter(range(1_000))
+    told = with_progress(console, [fine, fine, fine, fine, broken] * 5, 1_000, lambda: float(next(seconds)))
+    assert [outcome.failure is None for outcome in told].count(False) == 5
+    assert shown.getvalue().splitlines() == [
+        "10 of 1,000 seeds, 1.0 a second, 2 failed",
+        "20 of 1,000 seeds, 1.0 a second, 4 failed",
+    ]
+
+
+def test_one_story_shows_on_a_terminal_that_it_is_under_way() -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "headwater", "sim", "--seed", "5", "--faults", "calm", "--nodes", "3"]
+    with subprocess.Popen(words, stdout=theirs, env={**os.environ, "TERM": "xterm"}) as story:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # how the end of a terminal is told
+            while some := os.read(ours, 1 << 16):
+                shown += some
+    os.close(ours)
+    assert (story.returncode, b"seed 5 is under way" in shown, b"digest " in shown) == (0, True, True)
+
+
+def test_the_command_that_replays_a_story_is_one_that_a_shell_understands() -> None:
+    subject = Subject("my flows/air.py:it's", 10, 2.5, ("city=São Paulo", "plain=1"))
+    words = ["my flows/air.py:it's", "--rows", "10", "--rate", "2.5", "--set", "city=São Paulo", "--set", "plain=1"]
+    assert shlex.split(subject.written) == words
 
 
 FLOW = """

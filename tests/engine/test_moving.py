@@ -15,6 +15,7 @@ from headwater.engine.moving import (
     clear_state,
     is_settled,
     keep_lot,
+    place_behind,
     put_piece,
     read_lot,
     read_piece,
@@ -52,22 +53,24 @@ def plan_of(node: SmallNode, instance: InstanceId) -> ChainPlan:
     return plan_chain(node.graph, node.app, chain)
 
 
-def pieces(store: Store, plan: ChainPlan, instance: InstanceId, bytes_max: int) -> list[Piece]:
+def pieces(
+    store: Store, plan: ChainPlan, instance: InstanceId, bytes_max: int, entry_bytes_max: int = 1 << 20
+) -> list[Piece]:
     """Return an instance's state, cut as it travels."""
     cut: list[Piece] = []
     with store.read() as snapshot:
         while not cut or not cut[-1].is_last:
-            after = cut[-1].held[-1][:2] if cut else BEGINNING
-            cut.append(read_piece(snapshot, plan, instance, after, bytes_max))
+            after = place_behind(cut[-1].held[-1]) if cut else BEGINNING
+            cut.append(read_piece(snapshot, plan, instance, after, bytes_max, entry_bytes_max))
     return cut
 
 
-def move(here: SmallNode, there: SmallNode, instance: InstanceId, bytes_max: int) -> None:
+def move(here: SmallNode, there: SmallNode, instance: InstanceId, bytes_max: int, entry_bytes_max: int) -> None:
     """Bring an instance that has taken all its rows from one store into another."""
     plan = plan_of(here, instance)
     with here.store.read() as snapshot:
         standing = read_standing(snapshot, instance)
-    for piece in pieces(here.store, plan, instance, bytes_max):
+    for piece in pieces(here.store, plan, instance, bytes_max, entry_bytes_max):
         with there.store.write() as txn:
             put_piece(txn, plan, instance, piece.held)
     with there.store.write() as txn:
@@ -87,10 +90,11 @@ def run_dry(node: SmallNode) -> None:
     rows=st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 4)), min_size=2, max_size=30),
     cut=st.integers(0, 30),
     bytes_max=st.integers(1, 400),
+    entry_bytes_max=st.integers(1, 400),
 )
 @settings(max_examples=40)
 def test_an_instance_that_moves_goes_on_as_if_it_had_stayed(
-    shape: str, rows: list[tuple[str, int]], cut: int, bytes_max: int
+    shape: str, rows: list[tuple[str, int]], cut: int, bytes_max: int, entry_bytes_max: int
 ) -> None:
     """Whatever it keeps, wherever it is cut, and into however small pieces: what comes out is the same."""
     times, now = [], 0
@@ -103,7 +107,7 @@ def test_an_instance_that_moves_goes_on_as_if_it_had_stayed(
             node.feed(batch(second, key=key))
         run_dry(node)  # both: when a deduplication forgets depends on where its turns end
     for instance in here.instances:
-        move(here, there, instance, bytes_max)
+        move(here, there, instance, bytes_max, entry_bytes_max)
     for node in (stayed, there):
         for key, second in times[cut:]:
             node.feed(batch(second, key=key))
@@ -144,11 +148,14 @@ def test_state_of_somebody_else_s_keys_is_refused() -> None:
     own = [held for held in of_first.held if held[1][0] != 0]
     with pytest.raises(StoreError, match="not of a key"), fresh.store.write() as txn:
         put_piece(txn, plan_of(fresh, second), second, own)
-    wrong = [(99, name, value) for _, name, value in own]
+    wrong = [(99, *held[1:]) for held in own]
     with pytest.raises(StoreError, match="operator 99"), fresh.store.write() as txn:
         put_piece(txn, plan_of(fresh, first), first, wrong)
     with pytest.raises(StoreError, match="has no state"), fresh.store.write() as txn:
-        put_piece(txn, plan_of(fresh, first), first, [(own[0][0], b"short", b"")])
+        put_piece(txn, plan_of(fresh, first), first, [(own[0][0], b"short", 0, b"")])
+    number, name, _, value = own[0]
+    with pytest.raises(StoreError, match="where nothing ends"), fresh.store.write() as txn:
+        put_piece(txn, plan_of(fresh, first), first, [(number, name, 5, value)])
 
 
 def test_what_was_received_elsewhere_is_not_taken_again() -> None:

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from headwater.model.peers import NodeId, Peer, id_of
-from headwater.model.time import Instant
+from headwater.model.peers import NodeId, Peer, digit, id_of
+from headwater.model.time import SECOND, Instant
 from headwater.overlay import messages as m
 from headwater.overlay.events import LeavingWanted, OverlayConfig, Phase, Received, Send, Started, Ticked
+from headwater.overlay.known import Known
 from headwater.overlay.ring import Ring
 from headwater.sim.network import Links
 from headwater.sim.rings import RingWorld
@@ -288,3 +289,45 @@ def test_nobody_joins_through_one_that_was_near_once_and_is_silent_now() -> None
     deadline = ring.deadline()
     assert deadline is not None
     assert [effect.to for effect in ring.handle(Ticked(), deadline) if isinstance(effect, Send)] == [there.address]
+
+
+def test_peers_that_joined_at_once_find_one_another_s_places_in_their_tables() -> None:
+    """Rows that a joiner is given lack those who join with it; a hole costs messages a hop more."""
+    world = RingWorld(11)
+    first = world.add()
+    for _ in range(150):
+        world.add([first])
+    assert world.run_until(world.is_whole, at_most=90), world.faults()
+    world.run(OverlayConfig().newcomers / SECOND + 5)
+    rings = list(world.rings.values())
+    first_digits = {digit(ring.own.id, 0) for ring in rings}
+    holes = [
+        ring.own.address
+        for ring in rings
+        if {digit(peer.id, 0) for peer in ring.known.table.row(0)} | {digit(ring.own.id, 0)} != first_digits
+    ]
+    assert holes == []
+
+
+def test_a_message_that_comes_twice_is_taken_once() -> None:
+    """Links double messages, and who hears no confirmation sends again."""
+    world = grown(12, 2)
+    own, other = sorted(world.rings.values(), key=lambda ring: ring.own.id)
+    routed = m.Routed(other.own, 4711, own.own.id, m.Carried(other.own, b"once"), 1)
+    for _ in range(2):
+        world.tell(own.own.address, Received(routed))
+    assert [what.payload for _, what in world.delivered] == [b"once"]
+
+
+def test_where_a_hop_does_not_answer_a_leaf_is_next_and_not_another_of_the_table() -> None:
+    """After many losses most of a table may be dead; eight of them in a row, and a message was given up."""
+    own, leaf, hop, farther = (Peer(id_of(place << 120), f"n{place}", "z") for place in (0x10, 0x18, 0xF0, 0xE8))
+    known = Known(own, OverlayConfig(leaf_side=1))
+    known.leaves.add(leaf)
+    known.leaves.add(Peer(id_of(0x0C << 120), "n12", "z"))
+    for peer in (hop, farther):
+        known.consider(peer)
+    key = id_of(0xF8 << 120)
+    assert known.next_hop(key, frozenset()) == hop
+    assert known.next_hop(key, frozenset({hop.id})) in known.leaves.told()
+    assert known.next_hop(key, frozenset({hop.id, *known.leaves.ids()})) == farther

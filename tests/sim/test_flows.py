@@ -31,9 +31,9 @@ def running_total(row: hw.Row, seen: int | None) -> tuple[hw.Row, int]:
     return {"k": row["k"], "total": total}, total
 
 
-def totals() -> Flow:
+def totals(rate: float = 20) -> Flow:
     """Keyed state on three instances, of which rows start those that they need."""
-    kept = hw.read.iterable(ROWS, rate=20).filter(hw.col("x") > 1.5)
+    kept = hw.read.iterable(ROWS, rate=rate).filter(hw.col("x") > 1.5)
     return hw.flow("totals", kept.key_by("k").stateful(running_total, parallelism=3).sink(hw.to.memory()))
 
 
@@ -94,6 +94,16 @@ def whole_world(seed: int, nodes: int) -> FlowWorld:
         world.run(0.3)
     assert world.run_until(world.is_whole, at_most=120)
     return world
+
+
+def test_rows_of_a_source_without_a_rate_are_under_way_while_faults_strike() -> None:
+    """They would all be through within a second, and no fault would ever meet one."""
+    world, graph = whole_world(4, 5), compile_flow(hw.flow("at-once", hw.read.iterable(ROWS).sink(hw.to.memory())))
+    world.submit_flow(graph)
+    world.run(20)
+    assert 0 < world.ledger("at-once").rows_out < len(ROWS)
+    assert world.run_until(world.is_done, at_most=120)
+    world.check_outputs({"at-once": undisturbed(graph)})
 
 
 def test_an_instance_on_demand_runs_only_if_a_row_needs_it() -> None:

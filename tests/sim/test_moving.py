@@ -5,19 +5,22 @@ from collections.abc import Callable
 import pytest
 
 from headwater.dataflow.compile import compile_flow
-from headwater.node.events import DrainWanted, MessageReceived
+from headwater.dataflow.graph import Graph
+from headwater.model.time import Instant
+from headwater.node.events import DrainRevoked, DrainWanted, MessageReceived
+from headwater.node.messages import StartAsked
 from headwater.node.state_messages import StateAsked, StateForgotten, StateTaken, StateTold
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
-from tests.sim.test_flows import GRAPHS, joined, told, whole_world
+from tests.sim.test_flows import GRAPHS, joined, told, totals, whole_world
 
 TOTALS = GRAPHS["totals"]
 
 
-def with_totals(seed: int) -> tuple[FlowWorld, str]:
+def with_totals(seed: int, graph: Graph = TOTALS) -> tuple[FlowWorld, str]:
     """Return a world in which a flow with keyed state runs, and a node that has some of it and can leave."""
     for drawn in range(seed, seed + 20):
         world = whole_world(drawn, 7)
-        world.submit_flow(TOTALS)
+        world.submit_flow(graph)
         world.run(6)
         hosts = [address for address, node in sorted(world.nodes.items()) if node.hosting.hosted]
         able = [address for address in hosts if world.may_drain(address)]
@@ -85,6 +88,31 @@ def test_an_instance_that_never_reached_its_new_host_is_fetched_by_another(losse
     assert not any(one.host.address in lost for _, entry in world.entries("totals") for one in entry.placed)
 
 
+def test_a_host_that_was_silent_and_has_fetched_it_after_all_is_asked_for_it() -> None:
+    """It was asked once more when its old host was asked, too, who still had it then: so it may have it by now."""
+    world, leaving = with_totals(5, compile_flow(totals(rate=5)))
+    patience = world.config.host_silence_max
+    sent = world.transmit
+    parted: list[tuple[str, str, Instant]] = []
+
+    def transmit(sender: str, to: str, message: object) -> None:
+        if isinstance(message, StartAsked) and message.whence is not None and sender != to:
+            if not parted:
+                parted.append((sender, to, world.timeline.now))
+                world.network.cut(sender, to)
+                world.network.cut(to, sender)
+            elif parted[0][:2] == (sender, to) and world.timeline.now - parted[0][2] > patience:
+                world.network.mend(sender, to)
+                world.network.mend(to, sender)
+        sent(sender, to, message)
+
+    world.transmit = transmit  # type: ignore[method-assign]
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=120)
+    finish(world)
+    assert parted
+
+
 def test_a_node_that_is_to_leave_takes_nothing_more() -> None:
     """Nothing is placed there any more, and it says so to those who would."""
     world, leaving = with_totals(7)
@@ -97,6 +125,19 @@ def test_a_node_that_is_to_leave_takes_nothing_more() -> None:
     world.submit_flow(compile_flow(joined()))
     world.run(20)
     assert not node.hosting.hosted
+
+
+def test_a_node_that_is_to_stay_after_all_keeps_what_it_has_and_takes_more() -> None:
+    """Some of it may have moved meanwhile, and goes on there; no row is lost either way."""
+    world, leaving = with_totals(7, compile_flow(totals(rate=5)))
+    node = world.nodes[leaving]
+    world.tell(leaving, DrainWanted())  # the world is not told, and does not let it go
+    assert node.hosting.capacity == 0
+    world.run(0.02)
+    world.tell(leaving, DrainRevoked())
+    assert node.hosting.capacity > 0
+    finish(world)
+    assert world.run_until(world.is_whole, at_most=30)
 
 
 @pytest.mark.parametrize(("seed", "faults"), [(3, "drains"), (4, "drains+flaky-links"), (5, "drains+churn+slow-disk")])

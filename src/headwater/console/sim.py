@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from headwater.sim.troubled import NODES_MAX
 
 SEEDS: Final = 100
 SEEDS_AT_ONCE: Final = 8  # handed to a worker together: few enough that progress shows
+LINE_S: Final = 10.0  # between two lines of progress: one sees that it goes on, and a log of an hour stays readable
 LATELY_TOLD: Final = 24  # events that are printed with a failure
 FAILURES_TOLD: Final = 20  # in full; beyond that only the commands
 
@@ -57,24 +58,27 @@ def sim(
     """
     faults_named(faults)  # an unknown name is refused before anything runs
     _refuse_nonsense(seeds, seed, nodes, workers, trace=trace)
+    _refuse_unwritable(report)
     subject = Subject(flow, rows, rate, tuple(settings or ()))
     console = screen(stderr=as_json)
     if subject.flow is not None:
         _print_subject(console, subject)
     tally = Tally(faults=faults, nodes=nodes)
     if seed is not None:
-        tally.add(subject.story(seed, faults, nodes, _line_printer(console) if trace else None))
+        with console.status(f"seed {seed} is under way"):
+            tally.add(subject.story(seed, faults, nodes, _line_printer(console) if trace else None))
         _print_story(console, tally.outcomes[0])
     else:
         wanted = range(first, first + seeds)
         console.print(f"{seeds:,} stories of {faults}, seeds {first} to {first + seeds - 1}", markup=False)
-        for outcome in _with_progress(console, wanted, faults, nodes, subject, workers or cores_here()):
+        outcomes = _outcomes(wanted, faults, nodes, subject, workers or cores_here())
+        for outcome in with_progress(console, outcomes, seeds):
             tally.add(outcome)
             if outcome.failure is not None and tally.failed <= FAILURES_TOLD:
                 _print_failure(console, outcome)
         _print_tally(console, tally)
     if report is not None:
-        report.write_text(json.dumps(tally.report(), indent=1) + "\n", encoding="utf-8")
+        _write(report, tally)
         console.print(f"report: {report}", soft_wrap=True, markup=False)
     if as_json:
         print(json.dumps(tally.report()))
@@ -90,6 +94,21 @@ def _refuse_nonsense(seeds: int, seed: int | None, nodes: int | None, workers: i
         raise ConfigError(f"--workers {workers} leaves nobody to tell a story; give at least 1")
     if trace and seed is None:
         raise ConfigError("--trace prints one story: say which with --seed")
+
+
+def _refuse_unwritable(report: Path | None) -> None:
+    """Refuse a report that could not be written in the end: hours may lie between."""
+    if report is not None and not report.parent.is_dir():
+        raise ConfigError(f"--report {report}: there is no directory {report.parent}; make it first")
+    if report is not None and report.is_dir():
+        raise ConfigError(f"--report {report} is a directory; give a file")
+
+
+def _write(report: Path, tally: "Tally") -> None:
+    try:
+        report.write_text(json.dumps(tally.report(), indent=1) + "\n", encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"the report {report} cannot be written: {failure.strerror}") from failure
 
 
 @dataclass(slots=True)
@@ -176,14 +195,33 @@ def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, wo
             raise
 
 
-def _with_progress(
-    console: Console, seeds: range, faults: str, nodes: int | None, subject: Subject, workers: int
+def with_progress(
+    console: Console, outcomes: Iterable[Outcome], seeds: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Outcome]:
+    """Yield the outcomes, and show meanwhile how far they have come: as a bar, or line by line where there is none."""
+    return _with_bar(console, outcomes, seeds) if console.is_terminal else _with_lines(console, outcomes, seeds, clock)
+
+
+def _with_lines(
+    console: Console, outcomes: Iterable[Outcome], seeds: int, clock: Callable[[], float]
+) -> Iterator[Outcome]:
+    began = told = clock()
+    failed = 0
+    for number, outcome in enumerate(outcomes, start=1):
+        failed += outcome.failure is not None
+        now = clock()
+        if now - told >= LINE_S:
+            told, pace = now, number / (now - began)
+            console.print(f"{number:,} of {seeds:,} seeds, {pace:.1f} a second, {failed:,} failed", markup=False)
+        yield outcome
+
+
+def _with_bar(console: Console, outcomes: Iterable[Outcome], seeds: int) -> Iterator[Outcome]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     began, failed = time.monotonic(), 0
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=len(seeds))
-        for number, outcome in enumerate(_outcomes(seeds, faults, nodes, subject, workers), start=1):
+        bar = progress.add_task("", total=seeds)
+        for number, outcome in enumerate(outcomes, start=1):
             failed += outcome.failure is not None
             pace = number / max(1e-9, time.monotonic() - began)
             progress.update(bar, completed=number, description=f"{pace:.1f} seeds/s, {failed} failed")

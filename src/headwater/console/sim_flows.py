@@ -1,5 +1,6 @@
 """A user's own flows in the simulator: loaded once in every process, with what they give undisturbed."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -36,14 +37,19 @@ class Subject:
         """Refuse what makes no sense."""
         if self.flow is None and (self.rows is not None or self.rate is not None or self.settings):
             raise ConfigError("--rows, --rate and --set are about a flow: say which, as in `headwater sim FLOW.py`")
+        if self.rows is not None and self.rows < 1:
+            raise ConfigError(f"--rows {self.rows} leaves nothing that could arrive; give at least 1")
+        if self.rate is not None and self.rate <= 0:
+            raise ConfigError(f"--rate {self.rate:g} lets no row begin; give more than 0")
 
     @property
     def written(self) -> str:
-        """How the user names it, for the command that replays a story."""
+        """How the user names it, for the command that replays a story: as a shell reads it."""
         if self.flow is None:
             return ""
         said = (("--rows", self.rows), ("--rate", self.rate), *(("--set", one) for one in self.settings))
-        return " ".join([self.flow, *(f"{name} {value}" for name, value in said if value is not None)])
+        words = (str(word) for name, value in said if value is not None for word in (name, value))
+        return shlex.join([self.flow, *words])
 
     def story(self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None = None) -> Outcome:
         """Let the story of a seed happen."""
@@ -78,7 +84,8 @@ def _ends(subject: Subject) -> Ends:
     assert subject.flow is not None
     if not is_name(subject.flow):
         return Ends(rows=subject.rows, rate=subject.rate)
-    return Ends(rows=subject.rows or ROWS, rate=subject.rate or RATE)
+    rows, rate = subject.rows, subject.rate
+    return Ends(rows=ROWS if rows is None else rows, rate=RATE if rate is None else rate)
 
 
 def _refuse_worldly(graph: Graph) -> None:

@@ -39,10 +39,10 @@ _GIVEN: Final = struct.Struct("<QQ16s")
 _NAME_BYTES_MIN: Final = 11  # of a piece of state: what it is, a time, a group
 
 Lot = tuple[int, int]
-Place = tuple[int, bytes]  # the number of an operator, and the name of a piece of its state
-Held = tuple[int, bytes, bytes]  # and the piece
+Place = tuple[int, bytes, int]  # the number of an operator, the name of an entry of its state, and a byte of the entry
+Held = tuple[int, bytes, int, bytes]  # and what stands there
 
-BEGINNING: Final[Place] = (0, b"")
+BEGINNING: Final[Place] = (0, b"", 0)
 
 
 class Piece(NamedTuple):
@@ -97,16 +97,30 @@ def was_given_to(snapshot: Snapshot, instance: InstanceId, lot: Lot, to: bytes) 
     return packed is not None and _GIVEN.unpack(packed) == (*lot, to)
 
 
-def read_piece(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place, bytes_max: int) -> Piece:
-    """Return what follows a place in an instance's state: at most so many bytes, but one entry at least."""
+def read_piece(
+    snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place, bytes_max: int, entry_bytes_max: int
+) -> Piece:
+    """Return what follows a place in an instance's state: at most so many bytes, but one entry at least.
+
+    Of an entry with more than `entry_bytes_max` bytes as many are returned, and the rest follows. What is shared is
+    never cut: it is small, and others would see a part of it.
+    """
     held: list[Held] = []
     size = 0
-    for number, name, value in _state_of(snapshot, plan, instance, after):
+    for number, name, begin, value in _state_of(snapshot, plan, instance, after):
         if held and size + len(name) + len(value) > bytes_max:
             return Piece(tuple(held), is_last=False)
-        held.append((number, bytes(name), bytes(value)))
+        if len(value) > entry_bytes_max and not is_shared(name):
+            return Piece((*held, (number, name, begin, bytes(value[:entry_bytes_max]))), is_last=False)
+        held.append((number, name, begin, bytes(value)))
         size += len(name) + len(value)
     return Piece(tuple(held), is_last=True)
+
+
+def place_behind(held: Held) -> Place:
+    """Return the place that follows this part of a state."""
+    number, name, begin, value = held
+    return number, name, begin + len(value)
 
 
 def _state_of(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place) -> Iterator[Held]:
@@ -116,17 +130,22 @@ def _state_of(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: 
         if number < after[0]:
             continue
         prefix = state_prefix(plan.app, number)
-        start = prefix + after[1] + b"\0" if number == after[0] and after[1] else prefix
+        start = prefix + after[1] if number == after[0] else prefix
         for key, value in snapshot.scan(prefix, start):
             name = bytes(key[len(prefix) :])
+            begin = 0
+            if (number, name) == after[:2]:
+                begin = after[2]
+                if begin >= len(value):
+                    continue
             if is_shared(name) or belongs_to(name, groups):
-                yield number, name, value
+                yield number, name, begin, value[begin:]
 
 
 def put_piece(txn: Transaction, plan: ChainPlan, instance: InstanceId, held: Sequence[Held]) -> None:
     """Keep a part of the state of an instance that is to run here; what is shared and here already stays."""
     groups = plan.groups_of(instance)
-    for number, name, value in held:
+    for number, name, begin, value in held:
         if number not in plan.numbers or len(name) < _NAME_BYTES_MIN:
             raise StoreError(f"instance {instance} has no state {name[:40]!r} of an operator {number}")
         key = state_prefix(plan.app, number) + name
@@ -134,16 +153,25 @@ def put_piece(txn: Transaction, plan: ChainPlan, instance: InstanceId, held: Seq
             if txn.get(key) is None:
                 txn.put(key, value)
         elif belongs_to(name, groups):
-            txn.put(key, value)
+            txn.put(key, _joined(txn.get(key), begin, value))
         else:
             raise StoreError(f"state {name[:40]!r} is not of a key of instance {instance}")
+
+
+def _joined(before: bytes | None, begin: int, value: bytes) -> bytes:
+    """Return an entry of which the first part may be here already."""
+    if begin == 0:
+        return value
+    if before is None or len(before) != begin:
+        raise StoreError(f"a part of a state begins at byte {begin}, where nothing ends")
+    return bytes(before) + value
 
 
 def clear_state(txn: Transaction, plan: ChainPlan, instance: InstanceId, *, shared: bool) -> None:
     """Delete the state of an instance; also what its operators share, if no other of their instances is here."""
     gone = [
         state_prefix(plan.app, number) + name
-        for number, name, _ in _state_of(txn, plan, instance, BEGINNING)
+        for number, name, _, _ in _state_of(txn, plan, instance, BEGINNING)
         if shared or not is_shared(name)
     ]
     for key in gone:

@@ -114,8 +114,7 @@ class Deployment:
                 return further
             case True:
                 further = None
-        if further is not None:
-            further = m.Whence(further.host, further.lot, further.is_lost)
+        further = None if further is None else further.first(m.WHENCES_MAX - 1)
         return m.Whence(before.host, before.lot, instance in self.lost, further)
 
     def load_told(self, peer: Peer) -> int | None:

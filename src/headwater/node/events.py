@@ -10,7 +10,7 @@ from headwater.model.peers import NodeId, Peer
 from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Placed
 from headwater.overlay.events import CongestionChanged, OverlayConfig, SendingWanted
-from headwater.overlay.trees import TreeConfig
+from headwater.overlay.trees import MulticastWanted, NumberChanged, TreeConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,11 @@ class LeaveWanted:
 @dataclass(frozen=True, slots=True)
 class DrainWanted:
     """This node is to leave for good: what runs here has to move elsewhere before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRevoked:
+    """This node is to stay after all; what has moved meanwhile stays where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,12 @@ NodeEvent = (
     | AppSubmitted
     | AppEndWanted
     | SendingWanted
+    | MulticastWanted
+    | NumberChanged
     | CongestionChanged
     | LeaveWanted
     | DrainWanted
+    | DrainRevoked
     | NodeTicked
     | AppOpened
     | AppClosed
@@ -293,6 +301,7 @@ class NodeConfig:
     lease_tries_max: int = 3  # unanswered, another steward is looked for
     retry: Duration = SECOND  # between two askings for anything that has not been answered
     tries_max: int = 5  # then whoever does not answer is passed over
+    start_tries_max: int = 3  # of a host that is to start something new: of many that die at once some look well
     beat: Duration = Duration(2 * SECOND)  # of a host to the stewards of its instances
     host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then its instances are placed anew
     keeper_silence_max: Duration = Duration(600 * SECOND)  # of a host with state: a reboot, or a walk to the machine

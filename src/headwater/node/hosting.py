@@ -71,7 +71,7 @@ class Hosting:
         return sum(hosted.chain.operators for hosted in self.hosted.values())
 
     @property
-    def _capacity(self) -> int:
+    def capacity(self) -> int:
         """How many operators could run here: none where everything is to leave."""
         return 0 if self._ground.is_draining else self._ground.config.capacity
 
@@ -81,8 +81,8 @@ class Hosting:
         config = self._ground.config
         return max(config.busy, config.capacity * config.busy // USUAL_CAPACITY)
 
-    def drain(self) -> None:
-        """Have stewards place elsewhere what runs here."""
+    def tell_at_once(self) -> None:
+        """Tell stewards and neighbours whether this node is to leave, so that they place elsewhere what runs here."""
         self._changed()
         self.beat()
 
@@ -137,7 +137,7 @@ class Hosting:
             if peer.id in ground.ring.known.leaves:
                 around.append((peer, load, capacity, ground.ring.known.rtt_us(peer.id) or 1_000_000))
         around.sort(key=lambda room: (room[1], room[3], room[0].id))
-        told = m.RoomTold(ground.own, message.number, self.load, self._capacity, tuple(around[:AROUND_MAX]))
+        told = m.RoomTold(ground.own, message.number, self.load, self.capacity, tuple(around[:AROUND_MAX]))
         ground.send(message.sender, told)
 
     def load_told(self, message: m.LoadTold) -> None:
@@ -154,7 +154,7 @@ class Hosting:
 
     def leaf_gained(self, peer: Peer) -> None:
         """Tell a new leaf how much room we have."""
-        self._ground.send(peer, m.LoadTold(self._ground.own, self.load, self._capacity))
+        self._ground.send(peer, m.LoadTold(self._ground.own, self.load, self.capacity))
 
     def leaf_lost(self, peer: Peer) -> None:
         """Count on a leaf no more."""
@@ -163,15 +163,15 @@ class Hosting:
     def _changed(self) -> None:
         """Tell our leaves soon how much room we have; stewards may be off by half, so an eighth can wait a while."""
         config, (load, capacity) = self._ground.config, self._load_told
-        is_small = capacity == self._capacity and abs(self.load - load) <= load // 8
+        is_small = capacity == self.capacity and abs(self.load - load) <= load // 8
         if LOAD not in self._ground.timers or (self._tells_late and not is_small):
             self._tells_late = is_small
             self._ground.come_back(LOAD, config.load_told_small if is_small else config.load_told)
 
     def tell_load(self) -> None:
         """Tell our leaves how much room we have."""
-        self._load_told = (self.load, self._capacity)
-        told = m.LoadTold(self._ground.own, self.load, self._capacity)
+        self._load_told = (self.load, self.capacity)
+        told = m.LoadTold(self._ground.own, self.load, self.capacity)
         for peer in self._ground.ring.known.leaves:
             self._ground.send(peer, told)
 

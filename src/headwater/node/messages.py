@@ -15,6 +15,7 @@ from headwater.overlay.tree_messages import AnyTreeMessage
 
 CHAINS_MAX: Final = 1_000  # of one app
 SOURCES_MAX: Final = 1_000
+WHENCES_MAX: Final = 8  # places in which the state of an instance may lie: each more takes a host that was silent
 FLOW_BYTES_MAX: Final = 1 << 20  # texts of a few files; ten entries of a register have to fit one message
 
 
@@ -52,6 +53,11 @@ class Whence(msgspec.Struct, frozen=True, array_like=True):
         yield self
         if self.before is not None:
             yield from self.before.all()
+
+    def first(self, count: int) -> "Whence":
+        """Return this place and those before it, but no more than so many."""
+        before = self.before.first(count - 1) if self.before is not None and count > 1 else None
+        return msgspec.structs.replace(self, before=before)
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):

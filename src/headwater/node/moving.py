@@ -33,6 +33,7 @@ from headwater.engine.moving import (
     give_away,
     is_settled,
     keep_lot,
+    place_behind,
     put_piece,
     read_lot,
     read_piece,
@@ -241,7 +242,7 @@ class Moving:
             self._ground.emit(NoteRefused(f"the state of {message.app} from {message.sender}: {damage}"))
             return
         fetching.is_kept = message.is_last
-        fetching.after = BEGINNING if message.is_last else message.held[-1][:2]
+        fetching.after = BEGINNING if message.is_last else place_behind(message.held[-1])
         self._ask(spot)
 
     def _keep(self, message: s.StateTold, found: Found, fetching: Fetching) -> None:
@@ -356,7 +357,7 @@ class Moving:
         identity = found.identity
         with found.dock.store.read() as snapshot:
             lot, turns = read_lot(snapshot, identity), read_queue(snapshot, identity).turns
-            piece = read_piece(snapshot, found.plan, identity, giving.after, s.PIECE_BYTES)
+            piece = read_piece(snapshot, found.plan, identity, giving.after, s.PIECE_BYTES, s.ENTRY_BYTES)
             standing = read_standing(snapshot, identity) if piece.is_last else Standing((), None)
         assert lot is not None
         told = s.StateTold(self._ground.own, *spot, lot, giving.after, turns, piece.held, piece.is_last, *standing)

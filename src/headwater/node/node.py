@@ -18,6 +18,7 @@ from headwater.node.events import (
     AppEndWanted,
     AppOpened,
     AppSubmitted,
+    DrainRevoked,
     DrainWanted,
     InstanceClosed,
     InstanceOpened,
@@ -95,11 +96,15 @@ class Node:
                 self.seeking.end(app)
             case ring_events.SendingWanted() | ring_events.CongestionChanged():
                 self._to_ring(event)
+            case tree_events.MulticastWanted() | tree_events.NumberChanged():
+                self._to_trees(event)
             case LeaveWanted():
                 self.register.pass_on()
                 self._to_ring(ring_events.LeavingWanted())
             case DrainWanted():
                 self._drain()
+            case DrainRevoked():
+                self._stay()
             case _:
                 self._rows_event(event)
         self.moving.settle()
@@ -261,11 +266,17 @@ class Node:
         ground, hosting = self._ground, self.hosting
         if not ground.is_draining:
             ground.is_draining = True
-            hosting.drain()
+            hosting.tell_at_once()
         ground.come_back(DRAIN, ground.config.retry)
         is_busy = hosting.hosted or hosting.sourced or self.seeking.owned or not self.moving.is_idle
         if not is_busy and self.carrying.is_empty():
             ground.emit(NoteDrained())
+
+    def _stay(self) -> None:
+        """Take part again as if nobody had wanted this node to leave."""
+        self._ground.is_draining = False
+        self._ground.timers.cancel(DRAIN)
+        self.hosting.tell_at_once()
 
     def _inherit(self) -> None:
         """Take over from a steward that is dead, if its place on the ring is ours now; else tell whose it is."""

@@ -5,6 +5,9 @@ from typing import Final
 from headwater.overlay.messages import Message
 
 PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms
+ENTRY_BYTES: Final = (
+    8 << 20
+)  # of a single entry at once: a message takes 16 MB, and each part is joined to those before
 HELD_MAX: Final = 50_000  # pieces of state in one message; the smallest have some twenty bytes
 RECEIVED_MAX: Final = 10_000  # stores that have sent rows to one instance
 
@@ -15,7 +18,7 @@ class StateAsked(Message, frozen=True, tag="va"):
     app: str
     instance: int
     lot: tuple[int, int]
-    after: tuple[int, bytes]
+    after: tuple[int, bytes, int]
 
 
 class StateTold(Message, frozen=True, tag="vt"):
@@ -24,9 +27,9 @@ class StateTold(Message, frozen=True, tag="vt"):
     app: str
     instance: int
     lot: tuple[int, int]
-    after: tuple[int, bytes]
+    after: tuple[int, bytes, int]
     turns: int  # of the instance so far: if they have changed, begin anew
-    held: tuple[tuple[int, bytes, bytes], ...] = ()
+    held: tuple[tuple[int, bytes, int, bytes], ...] = ()
     is_last: bool = False
     received: tuple[tuple[bytes, int], ...] = ()
     times: bytes | None = None

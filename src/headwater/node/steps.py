@@ -126,7 +126,7 @@ class Steps:
             return
         if not is_agreed(ground, entry, deployment):
             return
-        if deployment.tries > ground.config.tries_max:  # whoever has not answered by now is passed over
+        if deployment.tries > ground.config.start_tries_max:  # whoever has not answered by now is passed over
             replaceable = [placed for placed in waiting if not is_kept(entry, placed)]
             if replaceable:
                 self._place_anew(entry, deployment, replaceable)
@@ -142,7 +142,10 @@ class Steps:
                 ground.send(whence.host, StateSought(ground.own, spec.name, placed.instance, whence.lot))
 
     def state_here(self, message: StateHere) -> None:
-        """Have an instance fetched by another, whose new host is gone and has not taken it."""
+        """Have an instance fetched by another, whose new host is silent and had not taken it when this was said.
+
+        By now it may have, and so may those in between: who is silent may hear us all the same. All of them are asked.
+        """
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase != AppPhase.STARTING:
             return
@@ -150,10 +153,7 @@ class Steps:
             found = next((whence for whence in placed.whences() if whence.lot == message.lot), None)
             is_meant = found is not None and placed.instance == message.instance
             if is_meant and self._has_been_silent(deployment, placed.host):
-                whence = m.Whence(message.sender, message.lot)  # those after it have fetched nothing
-                known = msgspec.structs.replace(placed, whence=whence)
-                entry = self.change(entry, placed=tuple(known if one is placed else one for one in entry.placed))
-                self._place_anew(entry, deployment, [known], are_lost=True, has_run=False)
+                self._place_anew(entry, deployment, [placed], are_lost=True)
                 return
 
     def state_lost(self, message: StateLost) -> None:

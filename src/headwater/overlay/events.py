@@ -125,6 +125,7 @@ class OverlayConfig:
     vouchers: int = 3  # peers asked whether they hear somebody we do not
     reprieves_max: int = 3  # times that a word from one of them gives it another round
     upkeep: Duration = Duration(15 * SECOND)  # between two looks at table, place and leaves
+    newcomers: Duration = Duration(10 * SECOND)  # after we came in, when those who joined meanwhile are in tables
     burial: Duration = Duration(30 * SECOND)  # a peer found dead is not asked again on hearsay for so long
     buried_max: int = 64  # dead peers that are remembered, and asked now and then: partitions heal
     join_patience: Duration = Duration(8 * SECOND)  # then begin to join anew

@@ -24,6 +24,7 @@ class Known:
         self.mates: dict[NodeId, Peer] = {}  # some of our zone, the latest last: zones may lie among one another
         self.dead: dict[NodeId, tuple[Peer, Instant]] = {}  # found dead by ourselves, the latest last
         self._nearness: dict[NodeId, Nearness] = {}
+        self._is_checked = False  # nobody has come to the sets above since the last check
 
     def everybody(self) -> Iterator[Peer]:
         """Go through all that may be alive; some come more than once."""
@@ -54,11 +55,13 @@ class Known:
 
     def _into_neighbourhood(self, peer: Peer) -> None:
         near = self.near
+        self._is_checked = False
         near[peer.id] = peer
         if len(near) > self._config.near_max:
             del near[max(near, key=lambda identity: self.nearness(identity).cost)]
 
     def _among_mates(self, peer: Peer) -> None:
+        self._is_checked = False
         self.mates.pop(peer.id, None)
         self.mates[peer.id] = peer
         if len(self.mates) > self._config.mates_max:
@@ -99,6 +102,7 @@ class Known:
         self.near.pop(peer.id, None)
         self.mates.pop(peer.id, None)
         self._nearness.pop(peer.id, None)
+        self._is_checked = False
         self.dead.pop(peer.id, None)
         self.dead[peer.id] = (peer, now)
         if len(self.dead) > self._config.buried_max:
@@ -136,10 +140,18 @@ class Known:
         hop = self.table.next_hop(key)
         if hop is not None and hop.id not in besides:
             return hop
+        if (
+            hop is not None
+        ):  # it does not answer, and others of the table may be as dead; leaves have been heard of late
+            leaf = closer_of(self.own.id, key, iter(self.leaves), besides)
+            if leaf is not None:
+                return leaf
         return closer_of(self.own.id, key, self.everybody(), besides)
 
     def check(self) -> None:
-        """Raise if the parts do not fit one another; this is done after every event of a simulation, so it is quick."""
+        """Raise if the parts do not fit one another; what has not changed since the last look is not looked at."""
+        if self._is_checked and self.leaves.is_checked and self.table.is_checked:
+            return
         self.leaves.check()
         self.table.check()
         for alive in (self.leaves.ids(), self.table.ids(), self.near.keys(), self.mates.keys()):
@@ -148,6 +160,7 @@ class Known:
         assert len(self.near) <= self._config.near_max
         assert len(self.mates) <= self._config.mates_max
         assert {peer.zone for peer in self.mates.values()} <= {self.own.zone}
+        self._is_checked = True
 
 
 def _some(peers: dict[NodeId, Peer], count: int, rng: Random) -> list[Peer]:

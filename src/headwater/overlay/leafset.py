@@ -24,7 +24,7 @@ class LeafSet:
         self._told: tuple[Peer, ...] = ()
         self._wants_all = True  # a side has room, or the sides overlap
         self._first = self._last = own  # the ends of the arc between the sides: bytes compare as the numbers do
-        self._is_checked = False  # nothing has changed since the last check
+        self.is_checked = False  # nothing has changed since the last check
 
     def __len__(self) -> int:
         """Return how many peers there are."""
@@ -84,7 +84,7 @@ class LeafSet:
         return True
 
     def _index(self) -> None:
-        self._is_checked = False
+        self.is_checked = False
         self._by_id = {entry[1].id: entry[1] for entry in (*self._left, *self._right)}
         self._told = tuple(self._by_id.values())
         is_full = len(self._right) >= self.side and len(self._left) >= self.side
@@ -125,7 +125,7 @@ class LeafSet:
 
     def check(self) -> None:
         """Raise if this is no leaf set; what has not changed since it was looked at is not looked at again."""
-        if self._is_checked:
+        if self.is_checked:
             return
         for entries in (self._right, self._left):
             assert entries == sorted(entries), "out of order"
@@ -133,4 +133,4 @@ class LeafSet:
             assert len({peer.id for _, peer in entries}) == len(entries), "a peer twice on one side"
         assert self.own not in self._by_id, "we are no leaf of ours"
         assert set(self._by_id) == {peer.id for _, peer in (*self._left, *self._right)}
-        self._is_checked = True
+        self.is_checked = True

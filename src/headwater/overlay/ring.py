@@ -48,6 +48,7 @@ from headwater.overlay.timers import Timers
 HEARTBEAT: Final = ("heartbeat", b"")
 UPKEEP: Final = ("upkeep", b"")
 ANNOUNCEMENT: Final = ("announcement", b"")
+NEWCOMERS: Final = ("newcomers", b"")
 MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured: upkeep comes again
 
 
@@ -360,6 +361,8 @@ class Ring:
                 self._keep_up()
             case "announcement":
                 self._announce()
+            case "newcomers":
+                self._look_for_newcomers()
             case _:
                 self._joining.due(name)
 
@@ -371,6 +374,7 @@ class Ring:
             self.send(peer.address, m.Introduced(self.own))
         self.come_back(HEARTBEAT, self.rng.randrange(self.config.heartbeat))
         self.come_back(UPKEEP, self.rng.randrange(self.config.upkeep))
+        self.come_back(NEWCOMERS, self.config.newcomers)
         self._forwarding.let_go()
 
     def _beat(self) -> None:
@@ -395,9 +399,7 @@ class Ring:
         for leaf in known.leaves.neighbours(1):
             self.ask(leaf, for_leaves=True)
         if known.table:
-            row = rng.choice(known.table.rows())
-            asked = rng.choice(known.table.row(row)).address
-            self.send(asked, m.RowAsked(self.own, row))
+            asked = self._ask_row(rng.choice(known.table.rows()))
             self.send(asked, m.Ping(self.own, self.now))  # it may be farther by now, or congested
         if known.mates:
             self.ask(next(iter(known.mates.values())), for_leaves=False)  # whom we have not heard for longest
@@ -406,6 +408,17 @@ class Ring:
         for peer, _ in rng.sample(sorted(known.dead.values()), min(2, len(known.dead))):
             self.send(peer.address, m.Ping(self.own, self.now))
         self._joining.ask_contact()
+
+    def _ask_row(self, row: int) -> str:
+        """Ask a peer of a row of our table for its own, and return whom."""
+        asked = self.rng.choice(self.known.table.row(row)).address
+        self.send(asked, m.RowAsked(self.own, row))
+        return asked
+
+    def _look_for_newcomers(self) -> None:
+        """Ask about all rows, some time after we came in: who joined when we did was in nobody's table yet."""
+        for row in self.known.table.rows():
+            self._ask_row(row)
 
     def _leave(self) -> None:
         farewell = m.Leaving(self.own, self.known.leaves.told())

@@ -45,7 +45,7 @@ class RoutingTable:
         self.own = own
         self._places: dict[tuple[int, int], Peer] = {}
         self._place_of: dict[NodeId, tuple[int, int]] = {}
-        self._is_checked = False  # nothing has changed since the last check
+        self.is_checked = False  # nothing has changed since the last check
 
     def __len__(self) -> int:
         """Return how many peers there are."""
@@ -71,7 +71,7 @@ class RoutingTable:
         """Give a peer its place, whoever is there."""
         if peer.id == self.own:
             return
-        self._is_checked = False
+        self.is_checked = False
         place = self._place(peer.id)
         before = self._places.get(place)
         if before is not None:
@@ -85,7 +85,7 @@ class RoutingTable:
         if place is None:
             return False
         del self._places[place]
-        self._is_checked = False
+        self.is_checked = False
         return True
 
     def next_hop(self, key: NodeId) -> Peer | None:
@@ -107,12 +107,12 @@ class RoutingTable:
 
     def check(self) -> None:
         """Raise if a peer is out of place; what has not changed since it was looked at is not looked at again."""
-        if self._is_checked:
+        if self.is_checked:
             return
         assert self._place_of == {peer.id: place for place, peer in self._places.items()}
         for place, peer in self._places.items():
             assert place == self._place(peer.id), f"{peer} is out of place"
-        self._is_checked = True
+        self.is_checked = True
 
 
 def closer_of(own: NodeId, key: NodeId, known: Iterator[Peer], besides: Set[NodeId]) -> Peer | None:

@@ -170,6 +170,16 @@ class NodeWorld(World[Node]):
         """Whether nothing is wrong."""
         return not self.faults()
 
+    def runs(self, app: str) -> bool:
+        """Whether an app is to run, and nothing is wrong with it."""
+        return app not in self.end_wanted and not self._app_faults(app)
+
+    def members(self, app: str) -> list[str]:
+        """Return who is in an app's tree to hear what goes down there."""
+        key = self.specs[app].key
+        trees = {address: node.trees.status().get(key) for address, node in self.nodes.items()}
+        return sorted(address for address, tree in trees.items() if tree is not None and tree.is_member)
+
     def app_faults(self, app: str) -> list[str]:
         """Return what is not yet as it should be with one app and its tree."""
         return self._app_faults(app)
@@ -202,10 +212,7 @@ class NodeWorld(World[Node]):
     def _remains(self, app: str) -> list[str]:
         """Return what is there of an app that should be gone."""
         runs = [f"{app} should have ended, and {number} runs on {where}" for number, where in self._hosts(app).items()]
-        key = self.specs[app].key
-        trees = {address: node.trees.status().get(key) for address, node in self.nodes.items()}
-        member = [address for address, tree in trees.items() if tree is not None and tree.is_member]
-        return runs + [f"{app} should have ended, and {address} is in its tree" for address in member]
+        return runs + [f"{app} should have ended, and {address} is in its tree" for address in self.members(app)]
 
     def _misplaced(self, app: str, entry: Entry, hosts: dict[int, list[str]]) -> list[str]:
         placed = {one.instance: [one.host.address] for one in entry.placed}
@@ -216,25 +223,32 @@ class NodeWorld(World[Node]):
         ]
 
     def _tree_faults(self, spec: AppSpec) -> list[str]:
-        root = owner_among((node.own for node in self.nodes.values()), spec.key).address
-        return [
-            f"{spec.name}: {problem}"
-            for source in spec.sources
-            if source.address in self.nodes and (problem := self._way_fault(source.address, spec.key, root))
-        ]
+        sources = (source.address for source in spec.sources if source.address in self.nodes)
+        faults = (self._way_fault(address, spec.key) for address in sources)
+        return [f"{spec.name}: {fault}" for fault in faults if fault is not None]
 
-    def _way_fault(self, address: str, key: NodeId, root: str) -> str | None:
-        """Follow the parents from a source to the root."""
+    def unreached(self, app: str) -> list[str]:
+        """Return why something that goes down an app's tree would not reach all its members."""
+        key = self.specs[app].key
+        faults = (self._way_fault(address, key, also_down=True) for address in self.members(app))
+        return [f"{app}: {fault}" for fault in faults if fault is not None]
+
+    def _way_fault(self, address: str, key: NodeId, *, also_down: bool = False) -> str | None:
+        """Follow the parents from a node to the root; nothing comes down to a child that its parent does not know."""
+        root = owner_among((node.own for node in self.nodes.values()), key).address
+        child: NodeId | None = None
         for _ in range(len(self.nodes) + 1):
             node = self.nodes.get(address)
             tree = None if node is None else node.trees.status().get(key)
-            if tree is None:
+            if node is None or tree is None:
                 return f"{address} is not in the tree"
+            if also_down and child is not None and child not in tree.children:
+                return f"{address} does not know all its children in the tree"
             if tree.parent is None:
                 return (
                     None if address == root and tree.is_rooted else f"{address} thinks it is the root, which is {root}"
                 )
-            address = tree.parent.address
+            child, address = node.own.id, tree.parent.address
         return "a loop of parents"
 
 

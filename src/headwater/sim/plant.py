@@ -5,6 +5,7 @@ before has done nothing of it. Sources are polled when they are due, sinks hand 
 transaction that takes them. What the store holds outlives the node, as a disk does.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -73,6 +74,12 @@ TURN_US: Final = 200  # of a turn, however few rows it has
 ROW_US: Final = 10
 TICK: Final = 5 * MILLISECOND  # between two looks at what the scheduler waits for, as a real node has it
 POLL_ROWS: Final = 100
+# What a source gives that has no pace of its own. A user's flow of some hundred rows would be through before the first
+# fault strikes; one of 100,000 has ended after a hundred seconds.
+FIRST_ROWS_PER_S: Final = 2.0
+DOUBLES_IN: Final = 8 * SECOND
+RATE_DOUBLINGS_MAX: Final = 20
+POLLS_PER_S: Final = 4
 BUSY_ROWS: Final = 5_000  # waiting in an app's queues, beyond which its sources wait too
 ROOM_BYTES: Final = 4 << 20  # of an app's rows; beyond it none of other nodes are taken
 NAME_KEY: Final = b"!name"
@@ -113,8 +120,14 @@ class Source:
     outlets: tuple[Outlet, ...]
     record: ConnectorRecord
     due: Instant
+    since: Instant
     batches: int = 0
+    has_pace: bool = False  # of its own: it has said when to ask again
     ended: bool = False
+
+    def rows_per_s(self, now: Instant) -> float:
+        """Return how much it gives by now, if it has no pace."""
+        return FIRST_ROWS_PER_S * math.exp2(min((now - self.since) / DOUBLES_IN, RATE_DOUBLINGS_MAX))
 
 
 @dataclass(slots=True)
@@ -316,7 +329,7 @@ class Plant:
         with self.store.read() as snapshot:
             record = read_record(snapshot, app.id, declared)
         reader = app.graph.sources[name].open(record.position)
-        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self.now)
+        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self.now, self.now)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -370,11 +383,15 @@ class Plant:
         if self._scheduler.queues.rows_of_app.get(app.id, 0) > BUSY_ROWS:
             source.due = Instant(self.now + 20 * MILLISECOND)
             return
-        match source.reader.poll(POLL_ROWS, self._now_us):
+        rate = source.rows_per_s(self.now)
+        rows_max = POLL_ROWS if source.has_pace else min(POLL_ROWS, max(1, round(rate / POLLS_PER_S)))
+        match source.reader.poll(rows_max, self._now_us):
             case Rows() as rows:
                 self._take_in(app, source, rows)
-                source.due = Instant(self.now + MILLISECOND + self.disk.takes_us())
+                pause_us = 0 if source.has_pace else round(rows.batch.num_rows * SECOND / rate)
+                source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
             case Idle(until_us):
+                source.has_pace = True
                 source.due = Instant(max(self.now + MILLISECOND, until_us - BEGAN_US))
             case Ended():
                 source.ended = True

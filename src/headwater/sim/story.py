@@ -1,8 +1,9 @@
 """The story of one seed: a ring grows, apps are deployed, faults strike, then everything heals and must be whole.
 
-First safety: the invariants of a machine after every event it handled, and those of the whole world once a second.
-Then liveness: with all faults ended, ring, trees and apps are whole again within `HEALING_S` of virtual time, and what
-is sent to a key arrives at its owner, once.
+First safety: the invariants of a machine after every event it handled, and those of the whole world once a second;
+nobody takes a message that is sent to a key twice, or before it is in the ring. Then liveness: with all faults ended,
+ring, trees and apps are whole again within `HEALING_S` of virtual time; what is sent to a key arrives at its owner, and
+what is sent down an app's tree at each of its members, once; and what they count adds up at its root.
 """
 
 import traceback
@@ -14,6 +15,7 @@ from typing import Any, Final
 from headwater.model.peers import id_of
 from headwater.model.time import SECOND, Instant
 from headwater.overlay.events import SendingWanted
+from headwater.overlay.trees import MulticastWanted, NumberChanged
 from headwater.sim.faults import AppsComeAndGo, CutLinks, Fault, FlakyLinks, Partitions, SlowHosts, faults_named
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among
@@ -41,7 +43,8 @@ NARROW: Final = 1 / 3  # of all stories have links that carry little
 # much to repair after a storm that it goes on taking nodes for dead whose words are waiting.
 BYTES_PER_S: Final = (128_000, 4_000_000)
 PROBES: Final = 8  # messages to random keys, after healing
-PROBES_S: Final = 10
+PROBES_S: Final = 10  # for them to arrive, and for numbers to climb a tree, one node with every beat of two seconds
+COUNTED: Final = "members"
 FAULTS_TOLD: Final = 6  # of what is not whole
 TOUCH_LINKS: Final = (FlakyLinks, CutLinks, Partitions, SlowHosts)
 
@@ -184,9 +187,18 @@ class Story:
         for fault in self._troubles():
             for at in self._strikes(fault, ends):
                 self._world.timeline.at(at, fault.strike, self._world, self._rng)
+        rng = Random(f"{self._seed}/letters")
         while self._world.timeline.now < ends:
+            self._post(rng)
             self._world.run(1.0)
             self._world.check_safety()
+
+    def _post(self, rng: Random) -> None:
+        """Send something to a key amid all trouble; it may be lost, and the key may be another's when it comes."""
+        world = self._world
+        if world.nodes:
+            letter = f"letter of {world.timeline.now / SECOND:.3f} s"
+            world.tell(rng.choice(sorted(world.nodes)), SendingWanted(id_of(rng.getrandbits(128)), letter.encode()))
 
     def _troubles(self) -> Sequence[Fault]:
         return (*self._faults, AppsComeAndGo())
@@ -216,16 +228,38 @@ class Story:
         world.check_safety()
 
     def _probe(self) -> None:
-        """Demand that what is sent to a key arrives at its owner, once."""
+        """Demand that what is sent arrives where it should."""
         world, rng = self._world, self._rng
         keys = {f"probe{number}".encode(): id_of(rng.getrandbits(128)) for number in range(PROBES)}
         senders = {payload: rng.choice(sorted(world.nodes)) for payload in keys}
         for payload, key in keys.items():
             world.tell(senders[payload], SendingWanted(key, payload))
+        members = {app: found for app in world.specs if world.runs(app) and (found := world.members(app))}
+        for app, addresses in members.items():
+            self._call(app, addresses)
         world.run(PROBES_S)
         for payload, key in keys.items():
             owner = owner_among((node.own for node in world.nodes.values()), key).address
             arrived = world.delivered.get(payload, [])
             if arrived != [owner]:
                 raise Broken(f"{payload.decode()} belongs to {owner} and arrived at {arrived}", senders[payload], owner)
+        for app, addresses in members.items():
+            self._check_called(app, addresses)
         self._demand(HEALING_S)  # what came to light late, such as a copy of a register, has not broken it again
+
+    def _call(self, app: str, members: list[str]) -> None:
+        """Let one member of an app's tree call all others, and each of them count."""
+        world, key = self._world, self._world.specs[app].key
+        world.tell(self._rng.choice(members), MulticastWanted(key, app.encode()))
+        for address in members:
+            world.tell(address, NumberChanged(key, COUNTED, 1.0))
+
+    def _check_called(self, app: str, members: list[str]) -> None:
+        world, key = self._world, self._world.specs[app].key
+        heard = sorted(world.handed_down.get(app.encode(), []))
+        if heard != members:
+            raise Broken(f"{members} are in the tree of {app}, and {heard} heard what went down", *members)
+        trees = [node.trees.status()[key] for node in world.nodes.values() if node.trees.is_root(key)]
+        sums = [tree.summaries().get(COUNTED) for tree in trees]
+        if [None if one is None else one.count for one in sums] != [len(members)]:
+            raise Broken(f"{len(members)} count in the tree of {app}, and at its root there are {sums}", *members)

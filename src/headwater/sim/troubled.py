@@ -25,7 +25,15 @@ from typing import Any, Final
 from headwater.model.peers import Peer, peer_capacities
 from headwater.model.time import SECOND, Instant
 from headwater.node.deployment import ENDS, AppPhase
-from headwater.node.events import NodeConfig, NodeEffect, NodeStarted, NoteDelivered, NoteStewardFound, StartInstance
+from headwater.node.events import (
+    NodeConfig,
+    NodeEffect,
+    NodeStarted,
+    NoteDelivered,
+    NoteHandedDown,
+    NoteStewardFound,
+    StartInstance,
+)
 from headwater.node.messages import Entry
 from headwater.node.node import Node
 from headwater.sim.network import Links
@@ -62,6 +70,8 @@ class TroubledWorld(NodeWorld):
         self.is_healed = False
         self.happened: Counter[str] = Counter()
         self.delivered: dict[bytes, list[str]] = {}
+        self.handed_down: dict[bytes, list[str]] = {}
+        self._takers: dict[bytes, list[Node]] = {}
         self._links_fail = links_fail
         self._capacity_rng = Random(f"{seed}/capacities")
         self._on_a_host_max = max(1, nodes // HOSTS_MIN)
@@ -208,9 +218,21 @@ class TroubledWorld(NodeWorld):
             case NoteStewardFound(app):
                 self._taken.setdefault(app, self.timeline.now)
             case NoteDelivered(_, _, payload):
-                self.delivered.setdefault(payload, []).append(address)
+                self._delivered(address, payload)
+            case NoteHandedDown(_, payload):
+                self.handed_down.setdefault(payload, []).append(address)
             case StartInstance(app, instance) if app in self.ended and not self._links_fail:
                 raise Broken(f"{app} has ended, and its instance {instance} is started on {address}", address)
+
+    def _delivered(self, address: str, payload: bytes) -> None:
+        """Take note of what arrived; one that was restarted does not know what it had before."""
+        node = self.nodes[address]
+        if not node.is_active:
+            raise Broken(f"{address} is not in the ring, and takes {payload.decode()}", address)
+        if node in self._takers.setdefault(payload, []):
+            raise Broken(f"{payload.decode()} arrives at {address} twice", address)
+        self._takers[payload].append(node)
+        self.delivered.setdefault(payload, []).append(address)
 
     # --- the account --------------------------------------------------------------------------------------------------
 
@@ -310,7 +332,7 @@ class TroubledWorld(NodeWorld):
             return self._remains(app)
         if app not in self.end_wanted and not any(peer.address in self.nodes for peer in self.specs[app].sources):
             return [] if len(entries) == 1 else [f"{app}, without a source, has {len(entries)} stewards"]
-        return super()._app_faults(app)
+        return super()._app_faults(app) or ([] if app in self.end_wanted else self.unreached(app))
 
     def concerned(self) -> list[str]:
         """Return the nodes whose events may tell why apps are not as they should be: stewards and owners."""
