@@ -1,4 +1,4 @@
-"""What the documents print, runs.
+"""What the documents print, runs, and what they point to is there.
 
 The Python blocks of a document form one program: they share their names and run in order, in an empty directory, each
 at the line it has in the document, so that a traceback points there. Marks in a fence or block:
@@ -21,6 +21,8 @@ DOCUMENTS: Final = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "apps/README.md") if (ROOT / name).exists()),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+TEXTS: Final = sorted(page for room in ("docs", "apps", "bench") for page in (ROOT / room).rglob("*.md"))
+LINK: Final = re.compile(r"\]\((?P<target>[^)#\s]+)(#[^)]*)?\)")
 RUN_TIMEOUT_S: Final = 150.0  # below the limit of a test, so that the document's own output is shown
 
 BLOCK: Final = re.compile(
@@ -103,6 +105,14 @@ exit 1
    assert Path("flow.py").exists()
    ```
 """
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")) + TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_document_points_to_is_there(document: Path) -> None:
+    """Pictures and other pages of this repository; the world outside is not asked."""
+    pointed = {found["target"] for found in LINK.finditer(document.read_text(encoding="utf-8"))}
+    inside = [target for target in pointed if "://" not in target]
+    assert [target for target in inside if not (document.parent / target).exists()] == []
 
 
 def test_blocks_share_their_names_and_find_the_files_shown(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from bench.rivals.contests import CONTESTS, NOWHERE, Input
 from bench.rivals.driving import ROOT, Command
 from bench.rivals.environments import BYTEWAX, MADE, Unavailable, directory, python_of
 from bench.rivals.feeding import Feeder, Stage
-from bench.rivals.measuring import Spans
+from bench.rivals.measuring import Spans, highest_held
 from bench.rivals.recording import Recorder
 from bench.rivals.verdicts import ratios_of
 
@@ -100,6 +100,13 @@ def test_the_peers_functions_say_what_the_applications_say(
 
 def _told(made: Input, results: list[Any]) -> Told:
     return told(made.contest, results, made.causes(results, ROWS), ROWS)
+
+
+def test_who_holds_no_step_of_the_ladder_has_held_the_common_pace_only() -> None:
+    """However fast it worked off a burst: else it would count for more than one that holds all steps."""
+    steps = {"0.5": {"rows_per_s": 5_000.0, "held": False}, "0.9": {"rows_per_s": 9_000.0, "held": False}}
+    assert highest_held(steps, 1_000.0) == 1_000.0
+    assert highest_held({**steps, "0.5": {"rows_per_s": 5_000.0, "held": True}}, 1_000.0) == 5_000.0
 
 
 def test_results_that_differ_are_told() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from headwater.runtime.service.client import Cluster
 from tests.console.daemons import Daemon
-from tests.console.flows import Command
+from tests.console.flows import Command, Start
 from tests.runtime.flows import by_sensor, expected_sums
-from tests.runtime.service.few_nodes import PATIENCE_S, free_port, free_ports
+from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes, free_port, free_ports
 from tests.runtime.service.sums import rows_of, write_sums
 
 ENDLESS: Final = 10**9
@@ -62,6 +62,9 @@ def test_every_verb_answers_at_every_node(three: list[str], at: Any, tmp_path: P
     assert (sources, [node for _, node in sinks]) == ({"made": second}, [first])
     assert all(guarantee for guarantee, _ in sinks)
     assert [app["name"] for app in at(third, "apps")["apps"]] == ["verbs"]
+    explained = at(second, "explain", "verbs")
+    assert [one["name"] for one in explained["operators"] if one["role"] == "source"] == ["made"]
+    assert (explained["flow"], explained["app"], explained["owner"]) == ("verbs", "verbs", first)
     assert at(second, "upgrade", "verbs", flow, "--check")["kept"]
     assert at(third, "upgrade", "verbs", flow)["version"] == 2
     assert isinstance(at(second, "logs")["lines"], list)
@@ -76,7 +79,24 @@ def test_people_see_the_tree_of_an_app_with_rates_guarantees_and_its_ledger(
     told = headwater("submit", flow, "--to", three[0], "--insecure", "--at", f"made={three[1]}", "--wait").stdout
     for words in ("seen", "finished", "the app's tree", "└─ ", "▸ made", "◂ ", "rows/s", "p99 ms", "ledger balances"):
         assert words in told, told
+    explained = headwater("explain", "seen", "--to", three[2], "--insecure").stdout
+    for words in ("seen: ", "Operators", "made", "Routes", "key(sensor)"):
+        assert words in explained, explained
     headwater("stop", "seen", "--to", three[2], "--insecure")
+
+
+def test_an_upgrade_keeps_what_submit_was_told_and_says_so(
+    three: list[str], headwater: Command, tmp_path: Path
+) -> None:
+    to = ("--to", three[1], "--insecure")
+    told = ("--rate", "500", "--rows", "1000000", "--sink", tmp_path / "words.json", "--set", "seed=3")
+    assert headwater("submit", "storm.word_count", "--name", "words", *told, *to).exit_code == 0
+    checked = headwater("upgrade", "words", "storm.word_count", "--rate", "700", "--check", *to)
+    stays = f"stays as it was told: --rows 1000000, --sink {tmp_path / 'words.json'}, --set seed=3"
+    assert stays in checked.stdout, checked.output
+    anew = headwater("upgrade", "words", "storm.word_count", "--fresh-options", "--check", *told[-4:], *to)
+    assert anew.stdout.endswith(f"told: --sink {tmp_path / 'words.json'}, --set seed=3\n"), anew.output
+    headwater("stop", "words", *to)
 
 
 def test_what_a_flow_prints_holds_up_no_node(three: list[str], at: Any, tmp_path: Path) -> None:
@@ -99,6 +119,8 @@ def test_what_a_flow_prints_holds_up_no_node(three: list[str], at: Any, tmp_path
     [
         (("status", "nothing"), "there is no app 'nothing'"),
         (("stop", "nothing"), "there is no app 'nothing'"),
+        (("explain", "nothing"), "there is no app 'nothing'"),
+        (("explain", "nothing", "--svg", "nothing.svg"), "--svg are for flows here"),
         (("drain", "10.9.9.9:1"), "is not known here"),
         (("submit", "no-such-file.py"), "no-such-file.py"),
     ],
@@ -120,6 +142,24 @@ def test_a_node_that_is_not_there_is_named(headwater: Command) -> None:
     assert (result.exit_code, address in result.stderr) == (1, True)
 
 
+def test_people_see_which_node_is_away_and_that_the_ledger_lacks_its_part(headwater: Command, tmp_path: Path) -> None:
+    with FewNodes(tmp_path) as few:
+        few.add()
+        few.add()
+        away, to = few.nodes[1].own.address, ("--to", few.nodes[0].own.address, "--insecure")
+        flow = write_sums(tmp_path, "seen", tmp_path / "out.json", 500)
+        assert headwater("submit", flow, *to, "--at", f"made={away}", "--wait").exit_code == 0
+        few.stop(1)
+        told = headwater("status", "seen", *to).stdout
+        for words in (
+            "nodes away",
+            "ledger is incomplete (1 node is silent)",
+            f"source made on {away}",
+            f"silent: {away}",
+        ):
+            assert words in told, told
+
+
 # --- their end --------------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +177,14 @@ def test_a_node_that_dies_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nodes_in_processes_of_their_own_log_to_files_of_their_own(tmp_path: Path) -> None:
+    """Each puts its file aside when it is full, and must not put aside what another writes."""
+    with Daemon("cluster", 2, "--processes", "--no-spark", "--log-file", tmp_path / "nodes.log") as cluster:
+        cluster.until("ready")
+        assert cluster.stop() == (0, "")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["nodes-node-01.log", "nodes-node-02.log", "nodes.log"]
+
+
 def test_a_node_that_is_drained_is_said_to_have_left_and_that_is_no_failure(headwater: Command, tmp_path: Path) -> None:
     with Daemon("cluster", 2, "--processes", "--no-spark", temporary=tmp_path) as cluster:
         cluster.until("ready")
@@ -144,6 +192,24 @@ def test_a_node_that_is_drained_is_said_to_have_left_and_that_is_no_failure(head
         assert headwater("drain", addresses[1], "--to", addresses[0], "--insecure").exit_code == 0
         assert cluster.until("a node has left")["address"] == addresses[1]
         assert cluster.stop() == (0, "")
+
+
+def test_whoever_waits_for_a_node_to_leave_hears_that_it_stays(
+    headwater: Command, start: Start, tmp_path: Path
+) -> None:
+    """To look how far it is must not make it leave again."""
+    with FewNodes(tmp_path) as few:
+        few.add()
+        few.add()
+        address, to = few.nodes[1].own.address, ("--to", few.nodes[0].own.address, "--insecure")
+        few.nodes[1].keeping.drain(True)  # nothing else is told, so that it does not come to an end
+        waiting = start("drain", address, *to)
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline().startswith(f"{address} is leaving")
+        assert headwater("drain", address, "--cancel", *to).stdout == f"{address} stays\n"
+        _, told = waiting.communicate(timeout=PATIENCE_S)
+        assert (waiting.returncode, f"{address} does not leave: somebody lets it stay" in told) == (1, True)
+        assert not few.nodes[1].keeping.is_draining
 
 
 def test_a_node_among_several_of_one_process_that_is_drained_ends(headwater: Command) -> None:
@@ -176,6 +242,33 @@ def test_a_port_that_is_taken_ends_it_with_the_reason_and_nothing_is_left(tmp_pa
         assert code == 1
         assert f"port {taken} of 127.0.0.1 cannot be opened" in told
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary directory with what a cluster has left there that was killed."""
+    place = tmp_path_factory.mktemp("t")  # sockets are in it, whose paths must be short
+    with Daemon("cluster", 1, "--no-spark", temporary=place) as cluster:
+        cluster.until("ready")
+        cluster.kill()
+    assert sorted(directory.name.split("-")[1] for directory in place.iterdir()) == ["cluster", "run"]
+    return place
+
+
+@pytest.mark.parametrize("command", ["cluster", "node", "run"])
+def test_what_a_killed_one_has_left_is_deleted_by_the_next(left: Path, tmp_path: Path, command: str) -> None:
+    """Whatever the next one is."""
+    words: dict[str, tuple[object, ...]] = {
+        "cluster": (1,),
+        "node": ("--insecure", "--listen", f"127.0.0.1:{free_port()}", "--data", tmp_path / "data"),
+        "run": (write_sums(tmp_path, "sums", tmp_path / "out.json", 100),),
+    }
+    with Daemon(command, *words[command], "--no-spark", temporary=left) as following:
+        if command != "run":
+            following.until("listening")
+            following.process.send_signal(signal.SIGTERM)
+        assert following.ended()[0] == 0
+    assert list(left.iterdir()) == []
 
 
 @pytest.mark.spark

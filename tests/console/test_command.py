@@ -26,6 +26,39 @@ def test_an_unknown_command_is_refused_in_one_line(headwater: Command) -> None:
     assert (result.exit_code, result.stderr.splitlines()[0][:22]) == (2, "error: No such command")
 
 
+@pytest.mark.parametrize(
+    ("words", "exit_code", "sentence"),
+    [
+        (("nodes", "--to", "127.0.0.1:1", "--insecure", "--json"), 1, "127.0.0.1:1"),
+        (("explain", "nowhere.py", "--json"), 1, "nowhere.py"),
+        (("status", "--json"), 2, "Missing argument"),
+        (("status", "app", "--jsn", "--json"), 2, "No such option"),
+    ],
+)
+def test_who_asks_for_json_gets_errors_as_json(
+    headwater: Command, words: tuple[str, ...], exit_code: int, sentence: str
+) -> None:
+    """On standard output, where answers are looked for; people find the sentence on standard error as always."""
+    result = headwater(*words)
+    told = orjson.loads(result.stdout.splitlines()[-1])
+    assert (result.exit_code, list(told)) == (exit_code, ["error"])
+    assert sentence in told["error"]
+    assert result.stderr == f"error: {told['error']}\n"
+
+
+def test_the_benchmarks_file_makes_no_error_json(headwater: Command) -> None:
+    result = headwater("bench", "nothing", "--json", "out.json")
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_apps_are_those_of_the_cluster_that_the_environment_names(
+    headwater: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_TO", "127.0.0.1:1")
+    monkeypatch.setenv("HEADWATER_INSECURE", "1")
+    assert "127.0.0.1:1" in headwater("apps").stderr
+
+
 def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(start: Start, write: Write) -> None:
     out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=60)
     assert "linear finished in" in out

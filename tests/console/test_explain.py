@@ -4,8 +4,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import orjson
+import pytest
 
 from tests.console.flows import LINEAR, Command, Write
+from tests.runtime.service.few_nodes import free_port
 
 KEYED = """
 import headwater as hw
@@ -76,3 +78,17 @@ def test_a_picture_that_cannot_be_written_fails_with_a_sentence(
     result = headwater("explain", write("linear.py", LINEAR), "--svg", tmp_path / "no" / "such.svg")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: the picture ")
+
+
+def test_a_file_is_explained_here_though_a_cluster_is_known_and_all_else_there(
+    headwater: Command, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --to it is always the cluster's, as said."""
+    path, nobody = write("linear.py", LINEAR), f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("HEADWATER_TO", nobody)
+    monkeypatch.setenv("HEADWATER_INSECURE", "1")
+    for file in (path, f"{path}:flow"):
+        assert orjson.loads(headwater("explain", file, "--json").stdout)["flow"] == "linear"
+    assert headwater("explain", "not-there.py").stderr == "error: there is no file not-there.py\n"
+    for words in (("linear",), ("storm.word_count",), (path, "--to", nobody)):
+        assert nobody in headwater("explain", *words).stderr

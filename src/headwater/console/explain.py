@@ -1,10 +1,9 @@
-"""`headwater explain`: what a flow compiles to, without running any of it."""
+"""`headwater explain`: what a flow compiles to, without running any of it; or that of an app that a cluster runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Final
 
-import orjson
-import pyarrow as pa
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -12,41 +11,76 @@ from rich.text import Text
 
 from headwater.console.picture import draw
 from headwater.console.run import SetOption
-from headwater.console.screen import screen
+from headwater.console.screen import print_object, screen
+from headwater.console.verbs import TO, CertsOption, InsecureOption
 from headwater.console.wording import plural
 from headwater.dataflow.compile import compile_flow
-from headwater.dataflow.connectors import is_sink, is_source
-from headwater.dataflow.graph import Graph, Route, Spread
-from headwater.dataflow.stream import ERRORS, Declaration
+from headwater.dataflow.explained import Explained, OperatorTold, RouteTold, explained
+from headwater.dataflow.graph import Graph, Spread
 from headwater.model.errors import ConfigError
-from headwater.operators.base import OnError, Operator
+from headwater.operators.base import OnError
 from headwater.runtime.flow_file import load_flows
+from headwater.runtime.service.client import Cluster
+
+_FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 
 
 def explain(
+    context: typer.Context,
     flow: Annotated[
-        str, typer.Argument(metavar="FLOW.py[:NAME]|APP", help="A file with flows, or an application by name.")
+        str,
+        typer.Argument(
+            metavar="FLOW.py[:NAME]|APP", help="A file with flows, or an application by name; with --to, an app."
+        ),
     ],
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="Explain an app of this node's cluster instead."),
+    ] = None,
     settings: SetOption = None,
     no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Leave every operator by itself.")] = False,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture; of several flows, one file each.")
     ] = None,
+    certs: CertsOption = None,
+    insecure: InsecureOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show a flow's operators, chains, stages and routes; starts no Spark and touches no source."""
+    if to is not None and not (_is_only_in_environment(context) and _is_file(flow)):
+        if settings or no_chaining or svg is not None:
+            raise ConfigError("--set, --no-chaining and --svg are for flows here; an app of a cluster is as it runs")
+        with Cluster(to, certs=certs, insecure=insecure) as cluster:
+            told = cluster.explain(flow)
+        if as_json:
+            print_object(told)
+        else:
+            print_explained(screen(), told)
+        return
     graphs = [compile_flow(one, chaining=not no_chaining) for one in load_flows(flow, settings=settings or ())]
     console = screen(stderr=as_json)
     if not as_json:
         for graph in graphs:
-            print_graph(console, graph)
+            print_explained(console, explained(graph))
     if svg is not None:
         for graph in graphs:
             _write_picture(console, graph, svg if len(graphs) == 1 else svg.with_stem(f"{svg.stem}-{graph.name}"))
     if as_json:
-        told = [graph_told(graph) for graph in graphs]
-        whole = told[0] | {"flows": told} if len(told) > 1 else told[0]
-        print(orjson.dumps(whole).decode(), flush=True)
+        all_told = [msgspec.to_builtins(explained(graph)) for graph in graphs]
+        print_object(all_told[0] | {"flows": all_told} if len(all_told) > 1 else all_told[0])
+
+
+def _is_only_in_environment(context: typer.Context) -> bool:
+    """Whether nobody has said --to, and it is known nevertheless."""
+    source = context.get_parameter_source("to")
+    return source is not None and source.name == _FROM_ENVIRONMENT
+
+
+def _is_file(written: str) -> bool:
+    """Whether this means a file rather than an app."""
+    head, _, name = written.rpartition(":")
+    path = Path(head if head and name.isidentifier() else written)
+    return path.suffix == ".py" or path.is_file()
 
 
 def _write_picture(console: Console, graph: Graph, path: Path) -> None:
@@ -57,20 +91,19 @@ def _write_picture(console: Console, graph: Graph, path: Path) -> None:
     console.print(f"picture of {graph.name}: {path}", soft_wrap=True, markup=False)
 
 
-def print_graph(console: Console, graph: Graph) -> None:
-    """Print a graph as three tables: what the user wrote, what runs as one, and how rows travel."""
-    stages = max(sink.stage for sink in graph.sinks) + 1
+def print_explained(console: Console, told: Explained) -> None:
+    """Print a compiled flow as three tables: what the user wrote, what runs as one, and how rows travel."""
     console.print(
         Text.assemble(
-            (graph.name, "bold"),
-            f": {plural(len(graph.declarations), 'operator')} in {plural(len(graph.chains), 'chain')}, "
-            f"{plural(stages, 'stage')}, {plural(graph.instance_count, 'queue')}",
+            (told.flow, "bold"),
+            f": {plural(len(told.operators), 'operator')} in {plural(len(told.chains), 'chain')}, "
+            f"{plural(told.stages, 'stage')}, {plural(told.queues, 'queue')}",
         )
     )
     for title, table in (
-        ("Operators", _operators(graph)),
-        ("Stages", _stages(graph)),
-        ("Routes", _routes(graph)),
+        ("Operators", _operators(told)),
+        ("Stages", _stages(told)),
+        ("Routes", _routes(told)),
     ):
         console.print()
         console.print(Text(title, "bold cyan"))
@@ -85,57 +118,49 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _operators(graph: Graph) -> Table:
+def _operators(told: Explained) -> Table:
     table = _table("name", "kind", "reads from", "columns it gives")
-    for declared in graph.declarations:
-        inputs = ", ".join(given.operator + _port(given.port) for given in declared.inputs)
-        table.add_row(
-            declared.name, _kind(declared), inputs, "" if is_sink(declared.part) else _columns(graph, declared)
-        )
+    by_name = {one.name: one for one in told.operators}
+    for one in told.operators:
+        inputs = ", ".join(given.operator + _port(given.port) for given in one.inputs)
+        table.add_row(one.name, _kind(one), inputs, "" if one.role == "sink" else _columns(by_name, one))
     return table
 
 
-def _kind(declared: Declaration) -> str:
-    part = declared.part
-    if is_source(part):
-        return f"{part.kind} source"
-    if is_sink(part):
-        return f"{part.kind} sink"
-    assert isinstance(part, Operator)
-    dead = ", dead letters" if part.on_error is OnError.DEAD_LETTER else ""
-    return f"{part.kind}{dead}"
+def _kind(one: OperatorTold) -> str:
+    if one.role != "operator":
+        return f"{one.kind} {one.role}"
+    dead = ", dead letters" if one.on_error == OnError.DEAD_LETTER else ""
+    return f"{one.kind}{dead}"
 
 
-def _columns(graph: Graph, declared: Declaration) -> str:
-    schema = graph.schemas.get(declared.name)
-    if schema is None:
+def _columns(by_name: dict[str, OperatorTold], one: OperatorTold) -> str:
+    if one.columns is None:
         return "known when it runs"
-    if declared.inputs and schema == graph.schemas.get(declared.inputs[0].operator):
-        return f"those of {declared.inputs[0].operator}"
-    return ", ".join(f"{one.name} {_type(one.type)}" for one in schema)
+    if one.inputs and one.columns == by_name[one.inputs[0].operator].columns:
+        return f"those of {one.inputs[0].operator}"
+    return ", ".join(f"{column.name} {column.type.replace(', tz=UTC', '')}" for column in one.columns)
 
 
-def _type(kind: pa.DataType) -> str:
-    return str(kind).replace(", tz=UTC", "")
-
-
-def _stages(graph: Graph) -> Table:
+def _stages(told: Explained) -> Table:
     table = _table("stage", "what runs", "instances", "guarantee")
+    guarantees = {one.name: str(one.guarantee) for one in told.operators}
     lines: list[tuple[int, str, str, str]] = [
-        (0, f"source {name}", "1", f"{spec.guarantee}, {'can wait' if spec.can_wait else 'cannot wait'}")
-        for name, spec in graph.sources.items()
+        (0, f"source {one.name}", "1", f"{one.guarantee}, {'can wait' if one.can_wait else 'cannot wait'}")
+        for one in told.operators
+        if one.role == "source"
     ]
-    lines += [(chain.stage, chain.name, str(chain.parallelism), "exactly-once") for chain in graph.chains]
-    lines += [(sink.stage, f"sink {sink.name}", "1", graph.sink(sink.name).guarantee) for sink in graph.sinks]
+    lines += [(chain.stage, chain.name, str(chain.instances), "exactly-once") for chain in told.chains]
+    lines += [(sink.stage, f"sink {sink.name}", "1", guarantees[sink.name]) for sink in told.sinks]
     for stage, *rest in sorted(lines, key=lambda line: line[0]):
         table.add_row(str(stage), *rest)
     return table
 
 
-def _routes(graph: Graph) -> Table:
+def _routes(told: Explained) -> Table:
     table = _table("from", "to", "rows are spread by")
-    for route in graph.routes:
-        table.add_row(route.source + _port(route.port), route.target, spread_told(route))
+    for route in told.routes:
+        table.add_row(route.source + _port(route.port), route.target, _spread(route))
     return table
 
 
@@ -143,50 +168,9 @@ def _port(port: str) -> str:
     return "" if port == "out" else f".{port}"
 
 
-def spread_told(route: Route) -> str:
+def _spread(route: RouteTold) -> str:
     """Return how a route spreads its rows: `forward`, `balance` or `key(sensor)`."""
     key = ", ".join(route.key)
-    if route.spread is Spread.KEY:
+    if route.spread == Spread.KEY:
         return f"key({key})"
-    return f"{route.spread.value}, keyed by {key}" if key else route.spread.value
-
-
-def graph_told(graph: Graph) -> dict[str, Any]:
-    """Return a graph as plain data."""
-    return {
-        "flow": graph.name,
-        "fingerprint": graph.fingerprint,
-        "operators": [_declaration_told(graph, declared) for declared in graph.declarations],
-        "chains": [
-            {"name": one.name, "operators": list(one.operators), "stage": one.stage, "instances": one.parallelism}
-            for one in graph.chains
-        ],
-        "sinks": [{"name": one.name, "stage": one.stage} for one in graph.sinks],
-        "routes": [
-            {
-                "source": one.source,
-                "port": one.port,
-                "target": one.target,
-                "spread": one.spread.value,
-                "key": list(one.key),
-                "dead_letters": one.port == ERRORS,
-            }
-            for one in graph.routes
-        ],
-    }
-
-
-def _declaration_told(graph: Graph, declared: Declaration) -> dict[str, Any]:
-    part, schema = declared.part, graph.schemas.get(declared.name)
-    told: dict[str, Any] = {
-        "name": declared.name,
-        "kind": part.kind,
-        "role": "source" if is_source(part) else "sink" if is_sink(part) else "operator",
-        "inputs": [{"operator": given.operator, "port": given.port} for given in declared.inputs],
-        "columns": None if schema is None else [{"name": one.name, "type": str(one.type)} for one in schema],
-        "parallelism": declared.parallelism,
-    }
-    if isinstance(part, Operator):
-        return told | {"on_error": part.on_error.value, "key": list(part.key), "ports": list(part.ports)}
-    waits = {"can_wait": part.can_wait} if is_source(part) else {}
-    return told | {"guarantee": part.guarantee} | waits
+    return f"{route.spread}, keyed by {key}" if key else route.spread

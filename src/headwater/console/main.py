@@ -15,7 +15,7 @@ from headwater.console.explain import explain
 from headwater.console.node import node
 from headwater.console.run import run
 from headwater.console.running import INTERRUPTED_EXIT
-from headwater.console.screen import fail
+from headwater.console.screen import fail, print_object
 from headwater.console.sim import sim
 from headwater.console.verbs import drain, logs, nodes, status, stop, submit, upgrade
 from headwater.model.errors import HeadwaterError
@@ -24,24 +24,39 @@ USAGE_EXIT: Final = 2
 
 
 class Commands(TyperGroup):
-    """Ends any command that raises an error of ours with one sentence and a non-zero exit."""
+    """Ends any command that raises an error of ours with one sentence and a non-zero exit.
+
+    Who asked for JSON finds the sentence on standard output too, as `{"error": ...}`.
+    """
+
+    _as_json = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look whether an error is to be told as JSON: `bench --json` takes a file, and prints for people."""
+        self._as_json = "--json" in args and args[:1] != ["bench"]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except HeadwaterError as failure:
-            fail(str(failure))
+            self._fail(str(failure))
             raise typer.Exit(1) from failure
         except KeyboardInterrupt:
-            fail("interrupted")
+            self._fail("interrupted")
             raise typer.Exit(INTERRUPTED_EXIT) from None
         except Exception as failure:
             wrong_usage = getattr(failure, "format_message", None)  # what Typer raises, and Click in older versions
             if wrong_usage is None:
                 raise
-            fail(f"{wrong_usage()} (see --help)")
+            self._fail(f"{wrong_usage()} (see --help)")
             raise typer.Exit(USAGE_EXIT) from failure
+
+    def _fail(self, sentence: str) -> None:
+        fail(sentence)
+        if self._as_json:
+            print_object({"error": sentence})
 
 
 app = typer.Typer(

@@ -19,6 +19,7 @@ from headwater.runtime.service.of_a_machine import PeersOfAMachine
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import read_settings
+from headwater.runtime.temporary import sweep
 
 
 def node(
@@ -76,7 +77,7 @@ def node(
         "power_safe": power_safe or None,
     }
     settings = read_settings(said, os.environ)
-
+    sweep(settings.data)
     each = settings_of_peers(settings)
 
     async def serve(stop: asyncio.Event) -> None:
@@ -106,10 +107,10 @@ def node(
 
 
 async def _enter(say: Sayer, stop: asyncio.Event, service: NodeService) -> None:
-    """Start one peer, and wait until it is in the ring or told to stop."""
+    """Start one peer, and wait until it is in the ring, has left it for good, or is told to stop."""
     await service.start()
     say("listening", address=service.own.address, id=service.own.id.hex(), zone=service.own.zone)
-    await any_of(service.joined(), stop.wait())
+    await any_of(service.joined(), service.draining.done.wait(), stop.wait())
     if service.machine.is_active:
         say("in the ring", nodes=len(service.machine.ring.known.leaves) + 1)
 

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from headwater.model.errors import ConfigError, EngineError
-from headwater.runtime.node import delete_runs_of
+from headwater.runtime.temporary import delete_left_by
 
 PROCESSES_MAX: Final = 32  # each has a Java of about a gigabyte
 LINE_BYTES_MAX: Final = 1 << 16  # of what a node says; longer ones are printed by code of a flow
@@ -119,7 +119,7 @@ class NodeProcesses:
             said = said if len(said) <= LINE_BYTES_MAX else b""
         code = await node.process.wait()
         _kill_all_of(node)
-        delete_runs_of(node.process.pid)
+        delete_left_by(node.process.pid)
         node.has_ended.set()
         if not self._is_stopping and node.is_in_ring.is_set():
             self._tell_end(node, code)

@@ -21,6 +21,7 @@ from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.registry import Upgrade
+from headwater.runtime.temporary import sweep
 
 SparkOption = Annotated[bool, typer.Option("--no-spark", help="Run on threads of this process instead of Spark.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line; progress to stderr.")]
@@ -29,7 +30,10 @@ MetricsOption = Annotated[
     int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
 ]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")]
-LogFileOption = Annotated[Path | None, typer.Option("--log-file", metavar="FILE", help="Write the log to a file.")]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option("--log-file", metavar="FILE", help="Write the log to a file; from 10 MB on to a new one, keeping 3."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="OPTION=VALUE", help="An application's option; may be repeated."),
@@ -110,6 +114,7 @@ def run(
         raise ConfigError("--upgrade and --drain are about what a store keeps: give --store DIR")
     if discard and not upgrade:
         raise ConfigError("--discard gives up what an upgrade would keep: give --upgrade too")
+    sweep(store)
     if engine is Engine.STRUCTURED:
         with log_to(log_format, log_file):
             flows = load_flows(flow, ends, settings or ())

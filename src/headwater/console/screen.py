@@ -7,8 +7,9 @@ What people watch is written to a duplicate made before that.
 import io
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
+import msgspec
 from rich.console import Console
 
 
@@ -29,3 +30,8 @@ def _duplicate(stream: TextIO) -> TextIO:
 def fail(sentence: str) -> None:
     """Tell the user on standard error what went wrong."""
     print(f"error: {sentence}", file=sys.stderr, flush=True)
+
+
+def print_object(told: Any) -> None:
+    """Print one JSON object on a line of standard output."""
+    print(msgspec.json.encode(told).decode(), flush=True)

@@ -5,10 +5,9 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import orjson
 import uvloop
 
-from headwater.console.screen import screen
+from headwater.console.screen import print_object, screen
 
 
 class Sayer:
@@ -22,7 +21,7 @@ class Sayer:
     def __call__(self, what: str, **facts: object) -> None:
         """Say one thing."""
         if self._as_json:
-            print(orjson.dumps({"event": what, **facts}).decode(), flush=True)
+            print_object({"event": what, **facts})
             return
         told = "  ".join(f"{name}={value}" for name, value in facts.items())
         self._console.print(f"{what}  {told}".rstrip(), soft_wrap=True, highlight=False, markup=False)

@@ -26,6 +26,7 @@ STATE_STYLES = {
     "troubled": "yellow",
     "upgrading": "magenta",
     "deploying": "yellow",
+    "nodes away": "yellow",
 }
 
 
@@ -80,9 +81,13 @@ def status_view(told: StatusTold) -> RenderableType:
 
 
 def tree_table(parts: list[PartLine]) -> Table:
-    """Return the tree with a line for every node, source, chain and sink; it fits into 80 columns."""
+    """Return the tree with a line for every node, source, chain and sink; it fits into 80 columns.
+
+    Where there is no room it is the tree that is cut: half of a figure would be read as another figure. Rich takes room
+    away from columns that may wrap, so the tree is in one, and its lines are such as never do.
+    """
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, expand=False)
-    table.add_column("the app's tree", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column(_one_line("the app's tree"))
     for heading in ("rows", "rows/s", "waiting", "p50 ms", "p99 ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for root in tree_of(parts):
@@ -90,14 +95,18 @@ def tree_table(parts: list[PartLine]) -> Table:
     return table
 
 
+def _one_line(*parts: str | Text | tuple[str, str]) -> Text:
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
 def _add_branch(table: Table, branch: Branch, lead: str, elbow: str, guide: str) -> None:
     """Add a node, what it has, and the nodes below it; `lead` stands before its first line, `guide` before others."""
     part = branch.part
     zone = "passes rows on" if part is None else part.zone
-    table.add_row(Text.assemble((lead + elbow, "dim"), (branch.address, "bold"), (f"  {zone}", "dim")))
+    table.add_row(_one_line((lead + elbow, "dim"), (branch.address, "bold"), (f"  {zone}", "dim")))
     bar = "│ " if branch.below else "  "
     for text, figures in () if part is None else _lines(part):
-        table.add_row(Text.assemble((f"{lead}{guide}{bar} ", "dim"), text), *figures)
+        table.add_row(_one_line((f"{lead}{guide}{bar} ", "dim"), text), *figures)
     for number, below in enumerate(branch.below):
         is_last = number == len(branch.below) - 1
         _add_branch(table, below, lead + guide, "└─ " if is_last else "├─ ", "   " if is_last else "│  ")
@@ -139,6 +148,10 @@ def ledger_line(told: StatusTold) -> Text:
         f"in {ledger.rows_in:,} + created {ledger.created:,} + copied {ledger.copied:,} = out {ledger.rows_out:,} + "
         f"waiting {ledger.waiting:,} + dropped {dropped or 0} + duplicates {ledger.duplicates_refused:,}"
     )
+    lacking = len(told.silent) + len(told.unaccounted)
+    if lacking:
+        nodes = "1 node is" if lacking == 1 else f"{lacking} nodes are"
+        return Text.assemble((f"ledger is incomplete ({nodes} silent): ", "yellow"), words)
     if told.is_balanced:
         return Text.assemble(("ledger balances: ", "green"), words)
     return Text.assemble(("ledger does not balance, or rows moved while it was read: ", "yellow"), words)
@@ -153,6 +166,8 @@ def _problem_lines(told: StatusTold) -> Iterator[Text]:
         yield Text(f"missing: {place}", "yellow")
     for address in told.silent:
         yield Text(f"silent: {address}", "yellow")
+    for address in told.unaccounted:
+        yield Text(f"silent: {address}, where nothing of it is to run any more; its account is lacking", "yellow")
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

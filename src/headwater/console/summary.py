@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +9,7 @@ from rich.text import Text
 from headwater.console import wording
 from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, between
 from headwater.console.running import Ending, Outcome
+from headwater.console.screen import print_object
 from headwater.engine.ledger import Ledger
 from headwater.runtime.status import AppState, Latency, NodeStatus
 
@@ -119,7 +119,7 @@ def _print_node(console: Console, node: NodeFigures) -> None:
 
 def print_json(outcome: Outcome) -> None:
     """Print the run as one object on one line: the first app's keys on top, all apps below `apps` if there are more."""
-    print(orjson.dumps(told(outcome)).decode(), flush=True)
+    print_object(told(outcome))
 
 
 def told(outcome: Outcome) -> dict[str, Any]:

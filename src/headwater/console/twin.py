@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +15,7 @@ from rich.text import Text
 from headwater.console import wording
 from headwater.console.interrupts import StopWish, stop_wish
 from headwater.console.running import INTERRUPTED_EXIT
-from headwater.console.screen import screen
+from headwater.console.screen import print_object, screen
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
 from headwater.runtime.structured.query import Ending, StructuredStatus, check_expressible, run_structured
@@ -43,7 +42,7 @@ def run_twin(
             flows[0], master=master, directory=directory, limit_s=limit_s, stop=stop, on_progress=progress.show
         )
     if as_json:
-        print(orjson.dumps(_told(status, master)).decode(), flush=True)
+        print_object(_told(status, master))
     else:
         _print_summary(console, status)
     raise typer.Exit(INTERRUPTED_EXIT if status.ending is Ending.STOPPED else 0)

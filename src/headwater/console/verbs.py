@@ -2,16 +2,16 @@
 
 import datetime as dt
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
-import orjson
 import typer
 from rich.console import Console
 
 from headwater.console.run import DiscardOption, SetOption
-from headwater.console.screen import screen
+from headwater.console.screen import print_object, screen
 from headwater.console.showing import show_apps, show_nodes, status_view
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
@@ -19,9 +19,8 @@ from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
 from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, UpgradeTold
 
-ToOption = Annotated[
-    str, typer.Option("--to", metavar="HOST:PORT", envvar="HEADWATER_TO", help="A node of the cluster.")
-]
+TO: Final = "HEADWATER_TO"
+ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]
 CertsOption = Annotated[
     Path | None,
     typer.Option("--certs", metavar="DIR", envvar="HEADWATER_CERTS", help="What `headwater certs user` made."),
@@ -33,6 +32,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 AtOption = Annotated[
     list[str] | None,
     typer.Option("--at", metavar="SOURCE=NODE", help="Where a source is read; may be repeated.", show_default="--to"),
+]
+RateOption = Annotated[float | None, typer.Option("--rate", help="Rows a second into an application.")]
+RowsOption = Annotated[int | None, typer.Option("--rows", help="Make so many rows, then end.")]
+DataOption = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="An application's real data, on the nodes.")
+]
+LoopOption = Annotated[bool, typer.Option("--loop", help="Start real data over when it ends.")]
+SourceOption = Annotated[
+    str | None, typer.Option("--source", metavar="URL|FILE", help="Where an application's rows come from.")
+]
+SinkOption = Annotated[
+    str | None, typer.Option("--sink", metavar="URL|FILE", help="Where an application's results go.")
 ]
 HERE = "127.0.0.1:7100"
 SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
@@ -46,14 +57,12 @@ def submit(
     name: Annotated[str, typer.Option(help="Of the app.", show_default="that of the flow")] = "",
     zone: Annotated[str, typer.Option(help="Of the node that answers for it.", show_default="that of --to")] = "",
     at: AtOption = None,
-    rate: Annotated[float | None, typer.Option(help="Rows a second into an application.", show_default="all")] = None,
-    rows: Annotated[int | None, typer.Option(help="Make so many rows, then end.", show_default="no end")] = None,
-    data: Annotated[str | None, typer.Option(metavar="DIR", help="An application's real data, on the nodes.")] = None,
-    loop: Annotated[bool, typer.Option("--loop", help="Start real data over when it ends.")] = False,
-    source: Annotated[
-        str | None, typer.Option(metavar="URL|FILE", help="Where an application's rows come from.")
-    ] = None,
-    sink: Annotated[str | None, typer.Option(metavar="URL|FILE", help="Where an application's results go.")] = None,
+    rate: RateOption = None,
+    rows: RowsOption = None,
+    data: DataOption = None,
+    loop: LoopOption = False,
+    source: SourceOption = None,
+    sink: SinkOption = None,
     settings: SetOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and tell how it went.")] = False,
     certs: CertsOption = None,
@@ -69,7 +78,7 @@ def submit(
                 _show_status(cluster.wait(one.app), as_json=as_json)
             return
     if as_json:
-        _print_json({"submitted": submitted})
+        print_object({"submitted": submitted})
         return
     for one in submitted:
         print(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
@@ -103,7 +112,7 @@ def status(
 
 def _show_status(told: StatusTold, *, as_json: bool) -> None:
     if as_json:
-        _print_json(told)
+        print_object(told)
     else:
         screen().print(status_view(told), soft_wrap=False)
 
@@ -111,7 +120,7 @@ def _show_status(told: StatusTold, *, as_json: bool) -> None:
 def show_apps_told(told: AppsTold, *, as_json: bool) -> None:
     """Print the apps of a cluster."""
     if as_json:
-        _print_json(told)
+        print_object(told)
     else:
         show_apps(screen(), told)
 
@@ -123,7 +132,7 @@ def nodes(
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
         told = cluster.nodes()
     if as_json:
-        _print_json(told)
+        print_object(told)
     else:
         show_nodes(screen(), told)
 
@@ -139,7 +148,7 @@ def stop(
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
         told = cluster.stop(app)
     if as_json:
-        _print_json(told)
+        print_object(told)
     else:
         print(f"{told.app} has ended")
 
@@ -148,32 +157,49 @@ def drain(
     node: Annotated[str, typer.Argument(help="A node's address, or the first digits of its id.")],
     to: ToOption = HERE,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Let it stay after all; what has moved stays where it is.")
+    ] = False,
     certs: CertsOption = None,
     insecure: InsecureOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let a node leave for good: what runs there moves to others with its state, and then it ends."""
+    say: Callable[[str], None] = _say_nothing if as_json else partial(print, flush=True)
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
-        told = cluster.drain(node)
-        if not as_json:
-            print(f"{told.node} is leaving: {_left(told)}")
-        looks_left = SILENT_LOOKS
-        while wait and _is_there(cluster, told.node):
-            try:
-                news = cluster.drain(told.node)
-                looks_left = SILENT_LOOKS
-            except HeadwaterError as failure:  # it may be just leaving
-                news, looks_left = told, looks_left - 1
-                if not looks_left:
-                    raise EngineError(f"{failure}; it goes on leaving when it is back") from failure
-            if news != told and not as_json:
-                print(f"{told.node}: {_left(news)}")
-            told = news
-            time.sleep(1)
+        told = cluster.drain(node, cancel=cancel)
+        say(f"{told.node} stays" if cancel else f"{told.node} is leaving: {_left(told)}")
+        if wait and not cancel:
+            told = _until_gone(cluster, told, say)
+            say(f"{told.node} has left, and nothing of any app is left there")
     if as_json:
-        _print_json(told)
-    elif wait:
-        print(f"{told.node} has left, and nothing of any app is left there")
+        print_object(told)
+
+
+def _say_nothing(words: str) -> None:
+    pass
+
+
+def _until_gone(cluster: Cluster, told: DrainTold, say: Callable[[str], None]) -> DrainTold:
+    """Look at a node until it has left, and say how far it is; returns what it told last."""
+    looks_left = SILENT_LOOKS
+    while _is_there(cluster, told.node):
+        try:
+            news = cluster.leaving(told.node)
+            looks_left = SILENT_LOOKS
+        except HeadwaterError as failure:  # it may be just leaving
+            news, looks_left = told, looks_left - 1
+            if not looks_left:
+                raise EngineError(f"{failure}; it goes on leaving when it is back") from failure
+        if not news.is_leaving:
+            raise EngineError(
+                f"{told.node} does not leave: somebody lets it stay, or it has left and was started again"
+            )
+        if news != told:
+            say(f"{told.node}: {_left(news)}")
+        told = news
+        time.sleep(1)
+    return told
 
 
 def _is_there(cluster: Cluster, address: str) -> bool:
@@ -195,7 +221,16 @@ def upgrade(
     to: ToOption = HERE,
     discard: DiscardOption = None,
     at: AtOption = None,
+    rate: RateOption = None,
+    rows: RowsOption = None,
+    data: DataOption = None,
+    loop: LoopOption = False,
+    source: SourceOption = None,
+    sink: SinkOption = None,
     settings: SetOption = None,
+    fresh_options: Annotated[
+        bool, typer.Option("--fresh-options", help="Let nothing stay that is not said again of these options.")
+    ] = False,
     patience: Annotated[
         str, typer.Option(metavar="TIME", help="For its rows to be through; after that it goes on as it is.")
     ] = "2min",
@@ -205,14 +240,20 @@ def upgrade(
     insecure: InsecureOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace a running app by another version of its flow, which goes on where this one stands."""
+    """Replace a running app by another version of its flow, which goes on where this one stands.
+
+    What an application was told and is not said anew (--rate, --rows, --data, --loop, --source, --sink, --set) stays.
+    """
+    ends = EndsText(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink)
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
         told = cluster.upgrade(
             app,
             flow,
             given_up=discard or (),
             at=_places(at or []),
+            ends=ends,
             settings=settings or (),
+            keep_options=not fresh_options,
             patience_s=parse_duration(patience) / SECOND,
             only_check=check,
         )
@@ -222,12 +263,17 @@ def upgrade(
             cluster.upgraded(told, _Progress(say).look)
             say.print(f"version {told.version} of {told.app} runs", soft_wrap=True, markup=False)
     if as_json:
-        _print_json(told)
+        print_object(told)
 
 
 def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
     """Tell what becomes of what an app keeps."""
-    named = (("goes on", told.kept), ("begins with nothing", told.begun), ("is given up", told.given_up))
+    named = (
+        ("goes on", told.kept),
+        ("begins with nothing", told.begun),
+        ("is given up", told.given_up),
+        ("stays as it was told", told.options),
+    )
     words = "; ".join(f"{what}: {', '.join(names)}" for what, names in named if names)
     rows = ", and it takes the rows that wait, since this one has failed" if told.takes_rows else ""
     could = "could take" if only_checked else "takes"
@@ -260,12 +306,8 @@ def logs(
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
         told = cluster.logs(lines, node)
     if as_json:
-        _print_json(told)
+        print_object(told)
         return
     for line in told.lines:
         at = dt.datetime.fromtimestamp(line.at_us / 1e6).astimezone()
         print(f"{at:%Y-%m-%d} {line.node} {line.text}")
-
-
-def _print_json(told: Any) -> None:
-    print(orjson.dumps(msgspec.to_builtins(told)).decode(), flush=True)

@@ -41,6 +41,7 @@ from headwater.engine.times import read_times
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.runtime.pool import Pool
 from headwater.runtime.store import LmdbStore
+from headwater.runtime.voices import thread_of
 from headwater.runtime.wire import (
     HEARTBEAT_S,
     BrokenFrame,
@@ -139,7 +140,7 @@ class Dispatcher:
         self._post_pending = False
         self._joined = threading.Condition()
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread = thread_of(self._run, name="scheduler")
         self._server: asyncio.Server | None = None
         self._port: Port | None = None
         self._closing = False

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,10 +20,11 @@ KEPT: Final = "7 days"  # that a broker keeps messages for a run that goes on la
 UNKEPT: Final = "5 minutes"  # and for one that cannot, but may lose its connection for a while
 SHOWN_ROWS: Final = 20  # of `--sink console`: enough to see what comes out
 
+# A line or message that is no row would stop the run, and the next one again: it is counted in the ledger instead.
 _READERS: Final[dict[str, Callable[..., Stream]]] = {
-    ".csv": read.csv,
-    ".json": read.json,
-    ".jsonl": read.json,
+    ".csv": partial(read.csv, bad_lines="skip"),
+    ".json": partial(read.json, bad_lines="skip"),
+    ".jsonl": partial(read.json, bad_lines="skip"),
     ".parquet": read.parquet,
 }
 _FILES: Final[dict[str, Callable[[str], SinkSpec]]] = {
@@ -96,7 +98,6 @@ def _stream_from(written: str, app: App, pace: dict[str, Any], *, is_kept: bool)
     if urlsplit(written).scheme in BROKERS:
         if pace["rate"] is not None:
             raise ConfigError("--rate is not for a broker: its messages come when they come")
-        # A message that is no row would stop the run, and the next one again: it is counted in the ledger instead.
         expiry = KEPT if is_kept else UNKEPT
         return read.mqtt(
             written, format=app.wire, schema=app.schema, session_expiry=expiry, bad_messages="skip", name="input"
@@ -105,7 +106,7 @@ def _stream_from(written: str, app: App, pace: dict[str, Any], *, is_kept: bool)
     if app.wire == "text" or reader is None:
         if app.wire != "text":
             raise ConfigError(f"--source {written}: give mqtt://..., or a file ending in {', '.join(_READERS)}")
-        return read.text(written, name="input", **pace)
+        return read.text(written, bad_lines="skip", name="input", **pace)
     return reader(written, schema=app.schema, name="input", **pace)
 
 

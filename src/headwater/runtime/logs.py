@@ -5,6 +5,7 @@ Only this module decides where log lines go; everybody else asks `logging` for a
 
 import datetime
 import logging
+import logging.handlers
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,11 @@ from typing import Any, Final
 import orjson
 
 from headwater.model.errors import ConfigError
+
+# A node logs for years on the disk that holds its store: with the older files, 40 MB are months of what goes well and
+# hours of what goes wrong over and over.
+FILE_BYTES_MAX: Final = 10_000_000
+OLDER_FILES: Final = 3
 
 _QUIET: Final = frozenset({"py4j", "pyspark"})  # packages that tell of their insides, some under the root logger's name
 _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -90,7 +96,9 @@ def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
 
 def _file(path: Path) -> logging.Handler:
     try:
-        return logging.FileHandler(path, encoding="utf-8")
+        return logging.handlers.RotatingFileHandler(
+            path, maxBytes=FILE_BYTES_MAX, backupCount=OLDER_FILES, encoding="utf-8"
+        )
     except OSError as failure:
         raise ConfigError(f"the log file {path} cannot be written: {failure.strerror}") from failure
 

@@ -10,10 +10,7 @@ The store is the truth. Everything here can be lost at any moment; a node starte
 import contextlib
 import gc
 import logging
-import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -48,6 +45,8 @@ from headwater.runtime.sources import SourcePump, SourceTask, open_source
 from headwater.runtime.sql import needs_driver
 from headwater.runtime.status import AppState, NodeStatus
 from headwater.runtime.store import LmdbStore
+from headwater.runtime.temporary import Temporary
+from headwater.runtime.voices import thread_of
 from headwater.runtime.watch import node_status
 from headwater.runtime.worker import now_us
 from headwater.runtime.workforce import Workforce
@@ -79,10 +78,11 @@ class Node:
         self.config = config if config is not None else NodeConfig()
         self._tell = on_event if on_event is not None else log.info
         self._on_rows_passed, self._spark = on_rows_passed, spark
-        self._temporary = Path(tempfile.mkdtemp(prefix="headwater-")) if self.config.store is None else None
-        directory = self._temporary if self._temporary is not None else Path(self.config.store or ".")
+        self._temporary = Temporary("store") if self.config.store is None else None
+        directory = self._temporary.path if self._temporary is not None else Path(self.config.store or ".")
         self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
-        self._run_directory = Path(tempfile.mkdtemp(prefix=_run_prefix(os.getpid())))
+        self._run = Temporary("run")
+        self._run_directory = self._run.path
         self.apps: dict[str, App] = {}
         self.notes: list[str] = []
         self.pressure = Pressure(self.config.pressure)
@@ -122,7 +122,7 @@ class Node:
             sample_share=self.config.sample_share,
             post=self.dispatcher.post,
             on_crash=self._on_crash,
-            on_failed=lambda task, failure: self._fail_app(task.app, failure),
+            on_failed=lambda task, failure: self._fail_app(task.app, f"source {task.name!r}", failure),
             on_store_full=self._on_store_full,
         )
         self.port = self._open_port()
@@ -146,7 +146,7 @@ class Node:
             on_note=self._note,
             on_given_up=self._fail_all,
         )
-        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeper", daemon=True)
+        self._housekeeper = thread_of(self._keep_house, name="housekeeper")
 
     @property
     def pool(self) -> Pool:
@@ -166,7 +166,7 @@ class Node:
             self.store,
             self.term,
             post=self._post,
-            on_failed=lambda task, failure: self._fail_app(task.app, failure),
+            on_failed=lambda task, failure: self._fail_app(task.app, f"sink {task.name!r}", failure),
             on_store_full=self._on_store_full,
             on_crash=self._on_crash,
         )
@@ -334,9 +334,11 @@ class Node:
                 app.settled = True
                 app.done.set()
 
-    def _fail_app(self, app_id: AppId, failure: Exception) -> None:
+    def _fail_app(self, app_id: AppId, where: str, failure: Exception) -> None:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
         if app is not None:
+            if app.is_part:  # else whoever runs it is told, perhaps with a row, which is not for the log
+                log.error("%s has failed at %s; `headwater status` says why", app.kept_as, where)
             error = failure if isinstance(failure, HeadwaterError) else EngineError(str(failure))
             self._end_app(app, AppState.FAILED, error)
 
@@ -344,9 +346,7 @@ class Node:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
         if app is not None:
             error = UserCodeError(app.name, trouble.operator, trouble.error, trouble.line, trouble.row)
-            if app.is_part:  # else whoever runs it is told, with the row, which is not for the log
-                log.error("%s has failed at operator %r; `headwater status` says why", app.kept_as, trouble.operator)
-            self._end_app(app, AppState.FAILED, error)
+            self._fail_app(app_id, f"operator {trouble.operator!r}", error)
 
     def _on_crash(self, failure: BaseException) -> None:
         """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
@@ -424,20 +424,10 @@ class Node:
 
     def _discard(self) -> None:
         self.store.close()
-        shutil.rmtree(self._run_directory, ignore_errors=True)
+        self._run.delete()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.delete()
 
 
 def _runs_anywhere(scheduler: Scheduler, app: AppId) -> bool:
     return any(part.instance.app == app for worker in scheduler.workers.values() for part in worker.assignments)
-
-
-def _run_prefix(pid: int) -> str:
-    return f"headwater-run-{pid}-"
-
-
-def delete_runs_of(pid: int) -> None:
-    """Delete what a process that was killed has left behind of its nodes: sockets and logs, no rows."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_run_prefix(pid)}*"):
-        shutil.rmtree(left, ignore_errors=True)

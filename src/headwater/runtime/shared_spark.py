@@ -5,16 +5,14 @@ another, and the others find it there.
 """
 
 import logging
-import shutil
-import tempfile
 import threading
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headwater.runtime.config import cores_here
 from headwater.runtime.spark import end_jvm, spark_conf, start_spark
+from headwater.runtime.temporary import Temporary
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +25,7 @@ class SharedSpark:
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._users = 0
-        self._directory: Path | None = None
+        self._directory: Temporary | None = None
 
     def take(self) -> SparkSession:
         """Return the session; the first who asks waits until it has started."""
@@ -49,8 +47,9 @@ class SharedSpark:
 
     def _start(self) -> None:
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="headwater-spark-"))
-        self._session = start_spark(self._directory, spark_conf(self._directory, cores_here()))
+            self._directory = Temporary("spark")
+        place = self._directory.path
+        self._session = start_spark(place, spark_conf(place, cores_here()))
 
     def let_go(self) -> None:
         """Need it no more; with the last user it ends."""
@@ -65,5 +64,5 @@ class SharedSpark:
             end_jvm()
             self._session = None
             if self._directory is not None:
-                shutil.rmtree(self._directory, ignore_errors=True)
+                self._directory.delete()
                 self._directory = None

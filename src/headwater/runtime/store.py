@@ -19,6 +19,7 @@ from headwater.model.errors import StoreError, StoreFull
 READERS_MAX: Final = 1_024  # processes and threads that read at the same time
 ROOM_FOR_STATE: Final = 4 << 30  # of address space beyond the budget for rows; costs nothing until it is used
 _FILE: Final = "data.mdb"
+OWNER_LOCK: Final = "owner.lock"  # a file that the owner holds for as long as it lives
 # How strerror says ENOSPC, EFBIG and EDQUOT; and EIO, which LMDB makes of a write that the disk took only half of.
 _NO_ROOM: Final = ("No space left", "File too large", "quota exceeded", "Input/output error")
 
@@ -131,7 +132,7 @@ class LmdbStore:
 
         It fences off the workers of earlier owners, and tells apart what a worker remembers of different stores.
         """
-        self._lock = os.open(self.directory / "owner.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(self.directory / OWNER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,6 +22,7 @@ from headwater.runtime.pool import Pool, SparkPool, ThreadPool
 from headwater.runtime.shared_spark import SharedSpark
 from headwater.runtime.sql import needs_driver
 from headwater.runtime.store import LmdbStore
+from headwater.runtime.voices import thread_of
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class Workforce:
                 )
 
     def _on_pool_broken(self, reason: str) -> None:
-        threading.Thread(target=self._restart, args=(reason,), name="restart", daemon=True).start()
+        thread_of(self._restart, reason, name="restart").start()
 
     def _restart(self, reason: str) -> None:
         """Bring Spark back; the rows and the state are in the store and wait."""

@@ -288,8 +288,11 @@ async def guests_when(of: Station, holds: Callable[[Any], bool]) -> list[Any]:
 
 
 def test_a_node_that_cannot_be_reached_is_told(cluster: Cluster) -> None:
-    with pytest.raises(NodeLost, match=r"the node at 127\.0\.0\.1:1 cannot be asked: Connection refused"):
+    refused = "cannot be asked: Connection refused: nothing listens there; start the node, or give the address of one"
+    with pytest.raises(NodeLost, match=rf"the node at 127\.0\.0\.1:1 {refused} that runs"):
         connect("127.0.0.1:1", insecure_user("ann"), TABLE)
+    with pytest.raises(NodeLost, match=r"; is this its address, and can it be reached from here\?$"):
+        connect("255.255.255.255:1", cluster.user_credentials(Role.SEE), TABLE)
     with pytest.raises(ConfigError, match="'here' is not the address of a node"):
         connect("here", insecure_user("ann"), TABLE)
     with pytest.raises(ConfigError, match="--insecure works on this machine only"):
@@ -304,10 +307,52 @@ def test_a_client_with_a_certificate_of_another_cluster_is_told_what_to_check(
 
     async def story() -> None:
         async with at_desk(cluster.node_credentials(), Desk()) as one:
-            with pytest.raises(NodeLost, match="its certificate is not to be trusted"):
+            with pytest.raises(NodeLost, match="it is of another cluster's authority than ours; ask with"):
                 await connect_async(one.address, foreign, TABLE)
-            with pytest.raises(NodeLost, match="its certificate is not to be trusted"):
+            with pytest.raises(NodeLost, match="it is of another cluster's authority than ours; ask with"):
                 await asyncio.to_thread(connect, one.address, foreign, TABLE)
+
+    told(story())
+
+
+def test_an_address_that_a_certificate_does_not_name_is_told_with_what_to_do(cluster: Cluster) -> None:
+    ann = cluster.user_credentials(Role.SEE)
+
+    async def story(named: str, dialled: str) -> None:
+        async with at_desk(cluster.node_credentials(addresses=(named,)), Desk()) as one:
+            address = one.address.replace("127.0.0.1", dialled)
+            with pytest.raises(NodeLost) as lost:
+                await connect_async(address, ann, TABLE)
+            assert f"it does not name {dialled}; use an address that `headwater certs show` lists" in str(lost.value)
+            assert f"`headwater certs node --address {dialled}`" in str(lost.value)
+
+    told(story("localhost", "127.0.0.1"))
+    told(story("127.0.0.1", "localhost"))
+
+
+def test_a_node_whose_certificate_has_expired_is_told_with_what_to_check(cluster: Cluster) -> None:
+    async def story() -> None:
+        async with at_desk(cluster.expired_node(), Desk()) as one:
+            with pytest.raises(NodeLost, match="certificate has expired; set the clocks right, or renew it"):
+                await connect_async(one.address, cluster.user_credentials(Role.SEE), TABLE)
+
+    told(story())
+
+
+def test_a_node_that_says_nothing_is_told_with_what_to_check(cluster: Cluster) -> None:
+    """Before it has said that we are welcome, it may be anything; later it is busy."""
+
+    async def story() -> None:
+        silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        address = "{}:{}".format(*silent.sockets[0].getsockname())
+        async with silent, await connect_async(address, insecure_user("ann"), TABLE, answer_s=0.01) as client:
+            with pytest.raises(NodeLost, match=r"in time; does its machine run, and do firewalls let port \d+"):
+                await client.ask(Look())
+        async with asking(cluster, Role.SEE, Desk()) as (_, client):
+            await client.ask(Look())
+            client._answer_s = 0.01
+            with pytest.raises(NodeLost, match="in time; ask again, or another node of its cluster"):
+                await client.ask(Wait())
 
     told(story())
 

@@ -4,15 +4,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 import headwater as hw
+from headwater.dataflow.compile import compile_flow
+from headwater.dataflow.explained import explained
 from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.runtime.ends import Ends
+from headwater.runtime.flow_file import load_flows
 from headwater.runtime.identity import Role
 from headwater.runtime.links.client import NodeLost
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
+from headwater.runtime.service.recent_log import remember_log
+from headwater.runtime.service.requests import LogLine
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.links.wires import Cluster as Authority
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
@@ -99,6 +106,25 @@ def test_any_node_answers_for_all(few: FewNodes, tmp_path: Path, write: Write) -
         assert node.plant.parts == {}
         with node.engine.store.read() as snapshot:
             assert [key for key, _ in snapshot.scan(b"") if key[:1] not in (b"!", b"D")] == []
+
+
+def test_any_node_explains_an_app_as_whoever_wrote_it_would_at_home(
+    few: FewNodes, tmp_path: Path, write: Write
+) -> None:
+    """Before and after anything of it runs at its owner."""
+    for _ in range(3):
+        few.add()
+    file = write("sums", tmp_path / "out.json", 10**9, rate=500)
+    at_home = msgspec.structs.asdict(explained(compile_flow(load_flows(str(file))[0])))
+    with few.client(0) as first, few.client(2) as third:
+        [app] = first.submit(file, at={"made": few.nodes[2].own.address})
+        for _ in range(2):
+            told = msgspec.structs.asdict(third.explain("sums"))
+            assert told == at_home | {"app": "sums", "id": app.id, "version": 1, "owner": app.owner}
+            while third.status("sums").rows_out == 0:
+                pass
+        with pytest.raises(RequestRefused, match="no app 'other'"):
+            third.explain("other")
 
 
 def test_a_file_of_several_flows_is_submitted_whole_or_not_at_all(few: FewNodes, tmp_path: Path) -> None:
@@ -198,6 +224,88 @@ def test_a_node_that_is_killed_while_it_leaves_goes_on_leaving(few: FewNodes, tm
     assert status.is_balanced
 
 
+def test_a_node_that_has_left_does_not_begin_to_leave_again_when_it_is_back(few: FewNodes) -> None:
+    """Whoever waits for it to go may ask it once more when it is gone."""
+    few.add()
+    few.add()
+    with few.client(0) as cluster:
+        cluster.drain(few.nodes[1].own.address)
+    few.wait_until(few.nodes[1].draining.done.is_set)
+    few.do(few.nodes[1].draining.begin())
+    few.stop(1)
+    few.restart(1)
+    assert not few.nodes[1].keeping.is_draining
+
+
+def test_a_node_that_is_started_in_order_to_leave_joins_before_it_leaves(few: FewNodes) -> None:
+    """Outside the ring it knows nobody whom it could ask what they need, and nobody would hear that it leaves."""
+    few.add()
+    few.add()
+    few.nodes[1].keeping.drain(True)
+    few.stop(1)
+    few.restart(1)
+    few.wait_until(few.nodes[1].draining.done.is_set)
+    with few.client(0) as cluster:
+        assert [node.address for node in cluster.nodes().nodes] == [few.nodes[0].own.address]
+
+
+def test_a_node_that_was_to_leave_stays_after_all_and_loses_nothing(
+    few: FewNodes, tmp_path: Path, write: Write
+) -> None:
+    """Some of what it ran may have moved meanwhile, and goes on there."""
+    out = tmp_path / "out.json"
+    for _ in range(4):
+        few.add()
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", out, 8_000, rate=1_500))
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+        which = next(number for number in (1, 2, 3) if few.nodes[number].machine.hosting.hosted)
+        address = few.nodes[which].own.address
+        assert cluster.drain(address).is_leaving
+        assert not cluster.drain(address, cancel=True).is_leaving
+        assert not cluster.leaving(address).is_leaving
+        assert few.nodes[which].machine.hosting.capacity > 0
+        few.stop(which)
+        few.restart(which)
+        status = cluster.wait("sums", PATIENCE_S)
+        assert address in [node.address for node in cluster.nodes().nodes if not node.is_draining]
+    assert by_sensor(rows_of(out)) == expected_sums(8_000)
+    assert (status.is_balanced, status.rows_in) == (True, 8_000)
+
+
+def test_a_node_that_is_to_leave_and_has_a_source_says_so_until_it_may_stay(
+    few: FewNodes, tmp_path: Path, write: Write
+) -> None:
+    """A source may be placed at a node in the moment in which that is told to leave."""
+    out = tmp_path / "out.json"
+    few.add()
+    few.add()
+    address = few.nodes[1].own.address
+    with few.client(0) as cluster:
+        cluster.submit(write("sums", out, 6_000, rate=1_500), at={"made": address})
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+        few.nodes[1].keeping.drain(True)
+        few.stop(1)
+        few.restart(1)
+        while not cluster.leaving(address).waits_for.startswith("sources of sums are read there: stop these apps"):
+            pass
+        assert not cluster.drain(address, cancel=True).waits_for
+        cluster.wait("sums", PATIENCE_S)
+    assert by_sensor(rows_of(out)) == expected_sums(6_000)
+
+
+def test_a_node_of_which_nothing_is_left_cannot_stay(few: FewNodes) -> None:
+    few.add()
+    few.add()
+    with few.client(0) as cluster:
+        cluster.drain(few.nodes[1].own.address)
+    few.wait_until(few.nodes[1].draining.done.is_set)
+    with pytest.raises(HeadwaterError, match="it ends: start it again, and it is a new node"):
+        few.nodes[1].draining.stay()
+
+
 def test_a_node_that_others_need_says_why_it_cannot_leave(few: FewNodes, tmp_path: Path, write: Write) -> None:
     """An app's owner has its sinks, and a source is where its devices are."""
     for _ in range(2):
@@ -248,9 +356,6 @@ def test_an_application_runs_twice_under_two_names(few: FewNodes, tmp_path: Path
 
 
 def _alone(name: str, **ends: Any) -> hw.Flow:
-    from headwater.runtime.ends import Ends
-    from headwater.runtime.flow_file import load_flows
-
     return load_flows(name, Ends(**ends))[0]
 
 
@@ -279,6 +384,8 @@ def test_with_certificates_strangers_are_refused_and_users_do_what_their_role_sa
         with Cluster(address, certs=mine) as cluster:
             cluster.submit(flow, at={"made": few.nodes[0].own.address})
             cluster.wait("sums", PATIENCE_S)
+        with Cluster(address, certs=seer) as cluster:
+            assert cluster.explain("sums").app == "sums"
         with Cluster(address, certs=other) as cluster, pytest.raises(RequestRefused, match="operate"):
             cluster.stop("sums")
         with pytest.raises(HeadwaterError):
@@ -298,3 +405,33 @@ def test_whoever_says_neither_certs_nor_insecure_is_told_to() -> None:
     """Plaintext is never a default."""
     with pytest.raises(ConfigError, match="--certs"):
         Cluster("127.0.0.1:1")
+
+
+BROKEN: Final = """
+import headwater as hw
+
+def make(first, count):
+    if first > 0:
+        raise RuntimeError("the sensor is gone")
+    return {"n": list(range(count))}
+
+flow = hw.flow("broken", hw.read.generator(make, rate=500, name="made").sink(hw.to.nothing()))
+"""
+
+
+def test_each_line_of_a_log_is_of_the_node_that_said_it(few: FewNodes, tmp_path: Path) -> None:
+    """Nodes of one process: what their loops say, and what their threads say, of which a source's is one."""
+    remember_log()
+    for _ in range(3):
+        few.add()
+    addresses = [node.own.address for node in few.nodes]
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    with few.client(0) as cluster:
+        cluster.submit(tmp_path / "broken.py", at={"made": addresses[2]})
+        lines: list[LogLine] = []
+        while not (failed := {line.node for line in lines if "failed at source 'made'" in line.text}):
+            lines = cluster.logs(200).lines
+    entered = [line for line in lines if "in the ring as" in line.text]
+    assert all(line.node in line.text for line in entered)
+    assert [line.node for line in entered] == addresses
+    assert failed == {addresses[2]}

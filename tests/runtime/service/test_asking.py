@@ -3,10 +3,14 @@
 import asyncio
 from random import Random
 
+import pytest
+
 from headwater.model.peers import Peer, key_of
 from headwater.node.asking import Answer, Question
+from headwater.runtime.links.requests import RequestRefused, refusal_of
+from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service import asking as room
-from headwater.runtime.service.asking import Asking
+from headwater.runtime.service.asking import Asking, _read
 from headwater.runtime.service.questions import AnswerKind, Look, QuestionKind, encoder
 from headwater.runtime.service.requests import LogsTold
 
@@ -40,6 +44,32 @@ class Desk:
         self.asking.hear(Question(OTHER, number, encoder.encode(Look())))
         for _ in range(5):
             await asyncio.sleep(0)
+
+
+def test_who_passes_on_a_refusal_passes_on_all_that_it_says() -> None:
+    """One address, of the node that refuses; what to do; and whether it is worth asking again."""
+    refusal = Refusal("no room", OTHER.address, "stop another app first", may_pass=True)
+
+    async def refuses(sender: Peer, question: QuestionKind) -> AnswerKind:
+        raise RequestRefused(refusal)
+
+    async def story() -> RequestRefused:
+        both: dict[str, Asking] = {}
+        for peer in (OWN, OTHER):
+            both[peer.address] = Asking(peer, lambda to, message: both[to].hear(message), refuses, Random(1))
+        with pytest.raises(RequestRefused) as told:
+            await both[OWN.address].ask(OTHER, Look())
+        return told.value
+
+    told = asyncio.run(story())
+    assert refusal_of(told, OWN.address) == refusal
+    assert str(told) == "there: no room; stop another app first"
+
+
+def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is() -> None:
+    """As of a node of another version."""
+    with pytest.raises(RequestRefused, match=r"^there: it answered what is not understood; is its version ours\?$"):
+        _read(Answer(OTHER, 1, encoder.encode("no"), is_refused=True))
 
 
 def test_a_question_that_is_asked_again_is_answered_the_same() -> None:

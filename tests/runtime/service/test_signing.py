@@ -196,6 +196,19 @@ def test_who_is_denied_brings_nothing_new_and_what_is_kept_goes_on(authority: Au
     assert trust.kept(flow).flow == b"flow"
 
 
+def test_who_reads_what_runs_believes_no_node_but_a_user_though_they_are_denied_since(
+    authority: Authority, node: Certified, ann: Certified
+) -> None:
+    """What is read there is signed again; that its signer is denied is a reason to do so."""
+    reader = authority.user_credentials(Role.OPERATE)
+    (reader.directory / "denied").write_text(f"{ann.identity.id.hex()}\n")
+    reader = load_credentials(reader.directory)
+    assert Trust(lambda: reader).running(signed(b"flow", ann, NOW_US)).signer == ann.identity
+    for flow in (signed(b"flow", node, NOW_US), signed(b"flow", insecure_user("ann"), NOW_US)):
+        with pytest.raises(UntrustedFlow):
+            Trust(lambda: reader).running(flow)
+
+
 def test_a_certificate_that_has_expired_since_counts_for_what_was_signed_before(
     authority: Authority, node: Certified
 ) -> None:

@@ -21,10 +21,10 @@ from headwater.runtime.links.wire import Wire, WireConfig
 from headwater.runtime.service.asking import Asking, Refused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import FlowText, flow_texts
-from headwater.runtime.service.questions import Adopt, QuestionKind, SubmitHere, UpgradeHere
-from headwater.runtime.service.requests import REQUESTS, Submit, UpgradeApp
+from headwater.runtime.service.questions import Adopt, FlowHere, QuestionKind, SubmitHere, UpgradeHere
+from headwater.runtime.service.requests import REQUESTS, FlowTold, GetFlow, Submit, UpgradeApp
 from headwater.runtime.service.service import NodeService
-from headwater.runtime.service.signing import SignedFlow, signed
+from headwater.runtime.service.signing import WISH_AGE_MAX, Checked, SignedFlow, Trust, signed, signed_wish
 from headwater.runtime.worker import now_us
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.links.wires import Cluster as Authority
@@ -38,6 +38,7 @@ import headwater as hw
 made = hw.read.generator(lambda first, count: {{"n": list(range(first, first + count))}}, rows=10**9, rate=500)
 flow = hw.flow("counting", made.sink(hw.to.json({out!r}), name="out"))
 """
+US: Final = dt.timedelta(microseconds=1)
 CHAIN: Final = ChainSpec("chain", 1, 0, (0,))
 
 
@@ -267,3 +268,44 @@ def test_an_app_of_a_user_who_is_denied_goes_on_where_it_is_also_after_a_restart
     for node in few.nodes:
         few.wait_until(lambda node=node: "late" in node.plant.troubles.apps())  # type: ignore[misc]
         assert "is on the deny list" in " ".join(node.plant.troubles.of("late", now_us()))
+
+
+def test_a_flow_is_shown_to_who_may_replace_it_and_to_no_node_by_itself(
+    few: FewNodes, authority: Authority, texts: Texts
+) -> None:
+    """There may be passwords in it: who only sees, or has other apps, does not read it, and a node asks for a user."""
+    ann, bob = (authority.user_credentials(Role.SUBMIT, name) for name in ("ann", "bob"))
+    seer, operator, evil = (authority.user_credentials(role) for role in (Role.SEE, Role.OPERATE, Role.OPERATE))
+    owner, node, long_ago = few.nodes[0], authority.node_credentials(), now_us() - 2 * WISH_AGE_MAX // US
+    few.deny(evil.identity.id)
+
+    async def story() -> None:
+        async with Intruder(node) as intruder:
+            for user, app, at_us, why in (
+                (node, "counting", now_us(), "may not submit any"),
+                (insecure_user("ann"), "counting", now_us(), "no user has signed"),
+                (evil, "counting", now_us(), "is on the deny list"),
+                (bob, "counting", now_us(), "submitted by 'ann', and its flow is asked for by 'bob'"),
+                (ann, "other", now_us(), "has not asked for the flow of counting now"),
+                (ann, "counting", long_ago, "has not asked for the flow of counting now"),
+            ):
+                assert why in await intruder.refused(owner, FlowHere("counting", signed_wish(app, user, at_us)))
+            submitted = FlowHere("counting", signed_by(ann, texts.good))
+            assert "has not signed" in await intruder.refused(owner, submitted)
+
+    with Cluster(owner.own.address, certs=ann.directory) as cluster:
+        cluster.submit(texts.file)
+    told(story())
+    address = few.nodes[1].own.address
+    for user, why in ((seer, "has the role 'see'"), (bob, "submitted by 'ann', not by 'bob'")):
+        with pytest.raises(RequestRefused, match=why):
+            shown_to(user, address)
+    for user in (ann, operator):
+        assert shown_to(user, address) == (texts.good.encode(), ann.identity)
+
+
+def shown_to(user: Certified, address: str) -> Checked:
+    """Return the flow of an app as a user reads it."""
+    with connect(address, user, REQUESTS) as client:
+        shown: FlowTold = client.ask(GetFlow("counting", signed_wish("counting", user, now_us())))
+    return Trust(lambda: user).running(shown.flow)

@@ -1,6 +1,7 @@
 """An app is replaced by another version of its flow while it runs on several nodes: every row counts once."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from headwater.model.errors import EngineError
+from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.flow_text import EndsText, FlowText, read_flow
 from headwater.runtime.service.requests import StatusTold
 from tests.runtime.gates import Gate
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
@@ -196,3 +198,42 @@ def test_a_function_that_failed_is_mended_by_an_upgrade_which_takes_the_rows_tha
         status = cluster.wait("counting", PATIENCE_S)
     assert (status.version, status.rows_in, status.is_balanced) == (2, 1_000, True)
     check_each_once(written(tmp_path), 1_000)
+
+
+# --- what an application was told -------------------------------------------------------------------------------------
+
+
+def told_to(few: FewNodes, name: str) -> FlowText:
+    """Return the flow that an app runs, with what it was told."""
+    [(node, owned)] = [(node, one) for node in few.nodes for one in node.keeping.owned.values() if one.name == name]
+    return read_flow(node.trust.kept(owned.spec.flow).flow)
+
+
+def test_what_an_application_was_told_and_is_not_said_anew_stays(few: FewNodes, tmp_path: Path) -> None:
+    sink = str(tmp_path / "words.json")
+    submitted = EndsText(rate=500.0, rows=ENDLESS, sink=sink)
+    with few.client(0) as cluster:
+        cluster.submit("storm.word_count", ends=submitted, settings=["seed=3"], name="words")
+    with few.client(1) as cluster:
+        checked = cluster.upgrade("words", "storm.word_count", only_check=True)
+        assert checked.options == ("--rate 500", f"--rows {ENDLESS}", f"--sink {sink}", "--set seed=3")
+        cluster.upgraded(cluster.upgrade("words", "storm.word_count"))
+        assert (told_to(few, "words").ends, told_to(few, "words").settings) == (submitted, ("seed=3",))
+        faster = cluster.upgrade("words", "storm.word_count", ends=EndsText(rate=900.0))
+        assert faster.options == ("--rows 1000000000", f"--sink {sink}", "--set seed=3")
+        cluster.upgraded(faster)
+    assert told_to(few, "words").ends == EndsText(rate=900.0, rows=ENDLESS, sink=sink)
+
+
+def test_what_is_kept_and_contradicts_what_is_said_is_refused_and_can_be_left_out(few: FewNodes) -> None:
+    """Nobody said --rows now: the refusal says where it is from."""
+    with few.client(2) as cluster:
+        cluster.submit("storm.word_count", ends=EndsText(rows=ENDLESS, rate=500.0), name="words")
+        elsewhere = EndsText(source="words.txt")
+        with pytest.raises(ConfigError, match=re.escape("--rows is not for --source: it gives what it has; words was")):
+            cluster.upgrade("words", "storm.word_count", ends=elsewhere)
+        given_up = ["input"]
+        checked = cluster.upgrade(
+            "words", "storm.word_count", ends=elsewhere, given_up=given_up, keep_options=False, only_check=True
+        )
+        assert checked.options == ()

@@ -40,6 +40,10 @@ _PIECE_BYTES: Final = 1 << 20
 _LIMITS: Final = WireLimits()
 _ANSWERED_BYTES_MAX: Final = _LIMITS.answer_bytes + (1 << 10)  # the answer, and to which question it is one
 
+# How OpenSSL numbers what is wrong with a certificate (x509_vfy.h).
+_OTHER_AUTHORITY: Final = frozenset({7, 18, 19, 20, 21})  # nobody we know has signed it, or under a name that we know
+_OTHER_ADDRESS: Final = frozenset({62, 64})  # a host's name, an IP address
+
 
 class NodeLost(HeadwaterError):
     """A node cannot be reached, does not answer, or does not let us in."""
@@ -117,13 +121,19 @@ class Conversation:
         """Return the error for a connection that could not be made or was lost."""
         match failure:
             case ssl.SSLCertVerificationError():
-                why = f"its certificate is not to be trusted: {failure.verify_message}"
+                why = f"its certificate is not to be trusted: {_why_not_trusted(failure, self.host)}"
             case ssl.SSLError():
                 why = f"no secure connection ({failure.reason}); is our certificate of its cluster, and still valid?"
+            case TimeoutError() if self.is_welcome:
+                why = "it does not answer in time; ask again, or another node of its cluster"
             case TimeoutError():
-                why = "it does not answer in time"
+                why = (
+                    f"it does not answer in time; does its machine run, and do firewalls let port {self.port} through?"
+                )
+            case ConnectionRefusedError():
+                why = f"{failure.strerror}: nothing listens there; start the node, or give the address of one that runs"
             case OSError():
-                why = failure.strerror or str(failure)
+                why = f"{failure.strerror or failure}; is this its address, and can it be reached from here?"
             case _ if self.is_welcome:
                 why = "it hung up"
             case _ if not self._credentials.is_secure:
@@ -131,6 +141,19 @@ class Conversation:
             case _:
                 why = "it hung up without a word; is our certificate of its cluster, and still valid?"
         return NodeLost(f"the node at {self.address} cannot be asked: {why}")
+
+
+def _why_not_trusted(failure: ssl.SSLCertVerificationError, host: str) -> str:
+    """Return what is wrong with a certificate, and what to do about it."""
+    match failure.verify_code:
+        case code if code in _OTHER_AUTHORITY:
+            return "it is of another cluster's authority than ours; ask with certificates of its cluster"
+        case code if code in _OTHER_ADDRESS:
+            return (
+                f"it does not name {host}; use an address that `headwater certs show` lists for it, "
+                f"or issue one with `headwater certs node --address {host}`"
+            )
+    return f"{failure.verify_message}; set the clocks right, or renew it with `headwater certs renew`"
 
 
 def _framed(message: Any) -> bytes:

@@ -63,7 +63,8 @@ Answering = Callable[[Caller, Any], Awaitable[Any]]
 def refusal_of(failure: Exception, where: str) -> Refusal:
     """Return what a user is told of an error: its sentence, or of our own mistakes only that there was one."""
     if isinstance(failure, RequestRefused):
-        return Refusal(failure.what, failure.where or where, failure.remedy, failure.may_pass)
+        what, remedy = shortened(failure.what), shortened(failure.remedy)
+        return Refusal(what, failure.where or where, remedy, failure.may_pass)
     if isinstance(failure, HeadwaterError):
         return Refusal(shortened(str(failure)), where)
     return Refusal(f"internal error: {type(failure).__name__}", where, "the node's log says more")

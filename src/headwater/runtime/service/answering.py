@@ -7,7 +7,7 @@ that is what the user wants to see, of all.
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.model.peers import Peer
+from headwater.model.peers import NodeId, Peer
 from headwater.runtime.identity import Role
 from headwater.runtime.links.requests import Caller, RequestRefused
 from headwater.runtime.links.speech import Refusal
@@ -17,10 +17,11 @@ from headwater.runtime.service.looking import listed_state
 from headwater.runtime.service.questions import (
     DrainHere,
     EndHere,
+    ExplainHere,
+    FlowHere,
     Greet,
     Greeted,
     LogsHere,
-    Look,
     Looked,
     PartInShort,
     StatusHere,
@@ -33,6 +34,11 @@ from headwater.runtime.service.requests import (
     AppsTold,
     Drain,
     DrainTold,
+    DrainWish,
+    ExplainApp,
+    ExplainTold,
+    FlowTold,
+    GetFlow,
     GetLogs,
     GetStatus,
     ListApps,
@@ -76,14 +82,18 @@ class Desk:
                 return NodesTold(sorted((one.node for one in looked), key=lambda one: one.address), silent)
             case GetStatus(app):
                 return await self._status(app)
+            case ExplainApp(app):
+                return await self._explain(app)
             case StopApp(app):
                 return await self._stop(caller, app)
+            case GetFlow(app, wish):
+                return await self._flow(caller, app, wish)
             case UpgradeApp():
                 return await self._upgrade(caller, request)
             case GetLogs():
                 return await self._logs(request)
-            case Drain(name):
-                return await self._drain(name)
+            case Drain(name, wish):
+                return await self._drain(name, wish)
         raise AssertionError(request)
 
     def _refused(self, what: str, remedy: str, *, may_pass: bool = False) -> RequestRefused:
@@ -102,9 +112,7 @@ class Desk:
         name = read_flow(self._brought(caller, request.flow)).app
         is_taken, at = await asyncio.gather(self._is_taken(name), self._places(request.at))
         if is_taken:
-            raise self._refused(
-                f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
-            )
+            raise self._node.ownership.taken(name)
         owner = self._node.own
         if request.zone not in ("", owner.zone):
             looked, _ = await self._look_around()
@@ -113,15 +121,9 @@ class Desk:
         return answer
 
     async def _is_taken(self, name: str) -> bool:
-        """Whether there is an app of this name; whoever keeps names does not hear of its end, so its owner is asked."""
+        """Whether there is an app of this name, as far as it is known now: whoever is to own one claims it."""
         known = await self._node.directory.find(name)
-        if known is None:
-            return False
-        try:
-            looked: Looked = await self._node.asking.ask(known.owner, Look(), LOOK_S)
-        except Silent:
-            return True  # it may be back with the app
-        return any(line.name == name for line in looked.owned)
+        return known is not None and await self._node.ownership.is_there(known)
 
     def _brought(self, caller: Caller, flow: bytes) -> bytes:
         """Return a flow that a user has signed and brings; nobody brings those of others."""
@@ -200,14 +202,22 @@ class Desk:
         return found
 
     async def _status(self, app: str) -> StatusTold:
+        told: StatusTold = await self._ask_owner(app, StatusHere(app))
+        return told
+
+    async def _explain(self, app: str) -> ExplainTold:
+        told: ExplainTold = await self._ask_owner(app, ExplainHere(app))
+        return told
+
+    async def _ask_owner(self, app: str, question: StatusHere | ExplainHere) -> Any:
+        """Ask the node that answers for an app; if it is silent, tell what goes on without it."""
         found = await self._find(app)
         try:
-            told: StatusTold = await self._node.asking.ask(found.owner, StatusHere(app), STATUS_S)
+            return await self._node.asking.ask(found.owner, question, STATUS_S)
         except Silent:
             looked, _ = await self._look_around()
             on = [look.peer.address for look in looked if any(part.id == found.id for part in look.parts)]
             raise self._away(found.name, found.owner.address, on) from None
-        return told
 
     def _away(self, app: str, owner: str, on: list[str]) -> RequestRefused:
         goes_on = f"what is on {', '.join(on)} goes on" if on else "nothing of it is on any other node"
@@ -218,6 +228,11 @@ class Desk:
         found = await self._found_for(caller, app)
         await self._ask(found.owner, EndHere(app))
         return Stopped(found.name)
+
+    async def _flow(self, caller: Caller, app: str, wish: bytes) -> FlowTold:
+        found = await self._found_for(caller, app)
+        told: FlowTold = await self._ask(found.owner, FlowHere(app, wish))
+        return told
 
     async def _upgrade(self, caller: Caller, request: UpgradeApp) -> UpgradeTold:
         self._brought(caller, request.flow)
@@ -233,23 +248,26 @@ class Desk:
 
     async def _apps(self) -> AppsTold:
         looked, silent = await self._look_around()
-        parts: dict[str, list[PartInShort]] = {}
-        for part in (part for look in looked for part in look.parts):
-            parts.setdefault(part.id, []).append(part)
-        apps = []
-        for one in (line for look in looked for line in look.owned):
-            here = parts.pop(one.id, [])
-            state = listed_state(one, here)
-            apps.append(AppLine(one.name, one.id, one.owner.address, one.submitter, state, one.version, len(here)))
         there = {look.peer.id for look in looked}
-        others = [[part for part in here if part.is_open] for here in parts.values()]  # what is not is nobody's word
+        parts: dict[str, dict[NodeId, PartInShort]] = {}
+        for look in looked:
+            for part in look.parts:
+                parts.setdefault(part.id, {})[look.peer.id] = part
+        apps, unheard = [], set(silent)
+        for one in (line for look in looked for line in look.owned):
+            here = parts.pop(one.id, {})
+            away = {peer.address for peer in one.places if peer.id not in there}
+            unheard |= away
+            state = listed_state(one, here, is_away=bool(away))
+            apps.append(AppLine(one.name, one.id, one.owner.address, one.submitter, state, one.version, len(here)))
+        others = [[part for part in here.values() if part.is_open] for here in parts.values()]  # else nobody's word
         apps += [_without_owner(here) for here in others if here and here[0].owner not in there]
-        return AppsTold(sorted(apps, key=lambda app: app.name), silent)
+        return AppsTold(sorted(apps, key=lambda app: app.name), sorted(unheard))
 
-    async def _drain(self, name: str) -> DrainTold:
+    async def _drain(self, name: str, wish: DrainWish) -> DrainTold:
         looked, silent = await self._look_around()
         peer = self._named(name, [look.peer for look in looked], silent)
-        told: DrainTold = await self._ask(peer, DrainHere())
+        told: DrainTold = await self._ask(peer, DrainHere(wish))
         return told
 
     async def _logs(self, request: GetLogs) -> LogsTold:
@@ -261,7 +279,7 @@ class Desk:
             *(self._ask(peer, LogsHere(request.lines)) for peer in peers), return_exceptions=True
         )
         lines = [line for one in told if isinstance(one, LogsTold) for line in one.lines]
-        apart = {(line.at_us, line.text): line for line in reversed(lines)}  # nodes of one process have one log
+        apart = {(line.at_us, line.text): line for line in reversed(lines)}  # some nodes share a process and its Spark
         return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], silent)
 
 

@@ -13,7 +13,8 @@ import msgspec
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import Answer, Question
-from headwater.runtime.links.requests import refusal_of
+from headwater.runtime.links.requests import RequestRefused, refusal_of
+from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service.questions import (
     AnswerKind,
     Look,
@@ -38,8 +39,8 @@ class Silent(HeadwaterError):
     """A node has not answered."""
 
 
-class Refused(HeadwaterError):
-    """A node has said no."""
+class Refused(RequestRefused):
+    """A node has said no; a user who is told so hears it as that node has said it."""
 
 
 @dataclass(slots=True)
@@ -146,7 +147,7 @@ class Asking:
             return self._refusal(question, failure)
 
     def _refusal(self, question: Question, failure: Exception) -> Answer:
-        told = encoder.encode(str(refusal_of(failure, self._own.address)))
+        told = encoder.encode(refusal_of(failure, self._own.address))
         return Answer(self._own, question.number, told, is_refused=True)
 
     async def look_around(self, leaves: Iterable[Peer]) -> tuple[list[Looked], list[str]]:
@@ -178,9 +179,10 @@ class Asking:
 
 
 def _read(answer: Answer) -> AnswerKind:
-    if answer.is_refused:
-        raise Refused(msgspec.msgpack.decode(answer.payload, type=str))
     try:
+        if answer.is_refused:
+            raise Refused(msgspec.msgpack.decode(answer.payload, type=Refusal))
         return answer_decoder.decode(answer.payload)
     except msgspec.MsgspecError as damage:
-        raise Refused(f"{answer.sender.address} answered what is not understood; is its version ours?") from damage
+        what = Refusal("it answered what is not understood", answer.sender.address, "is its version ours?")
+        raise Refused(what) from damage

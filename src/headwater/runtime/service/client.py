@@ -18,12 +18,18 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.links.client import NodeClient, connect
 from headwater.runtime.links.credentials import Credentials, insecure_user, load_credentials
 from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
+from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts, read_flow
+from headwater.runtime.service.options import with_kept
 from headwater.runtime.service.requests import (
     REQUESTS,
     AppsTold,
     Drain,
     DrainTold,
+    DrainWish,
+    ExplainApp,
+    ExplainTold,
+    FlowTold,
+    GetFlow,
     GetLogs,
     GetStatus,
     ListApps,
@@ -38,7 +44,7 @@ from headwater.runtime.service.requests import (
     UpgradeApp,
     UpgradeTold,
 )
-from headwater.runtime.service.signing import signed
+from headwater.runtime.service.signing import Trust, signed, signed_wish
 
 LOOK_S: Final = 0.2  # between two looks at an app that is waited for
 PATIENCE_S: Final = 120.0  # for the rows of a version that is to be replaced
@@ -91,7 +97,7 @@ class Cluster:
 
     def _signed(self, text: FlowText) -> bytes:
         """Put our name to a flow: no node runs it else."""
-        return signed(text.encode(), self._credentials, time.time_ns() // 1_000)
+        return signed(text.encode(), self._credentials, _now_us())
 
     def apps(self) -> AppsTold:
         """Return all apps."""
@@ -108,14 +114,27 @@ class Cluster:
         answer: StatusTold = self._client.ask(GetStatus(app))
         return answer
 
+    def explain(self, app: str) -> ExplainTold:
+        """Return what the flow of an app compiles to: operators, chains, sinks and routes."""
+        answer: ExplainTold = self._client.ask(ExplainApp(app))
+        return answer
+
     def stop(self, app: str) -> Stopped:
         """End an app, and delete what it has on all nodes."""
         answer: Stopped = self._client.ask(StopApp(app))
         return answer
 
-    def drain(self, node: str) -> DrainTold:
-        """Let a node leave for good, and return what has yet to move; it is gone when `nodes` has it no more."""
-        answer: DrainTold = self._client.ask(Drain(node))
+    def drain(self, node: str, *, cancel: bool = False) -> DrainTold:
+        """Let a node leave for good, and return what has yet to move; it is gone when `nodes` has it no more.
+
+        With `cancel` it stays after all; what has moved stays where it is.
+        """
+        answer: DrainTold = self._client.ask(Drain(node, DrainWish.STAY if cancel else DrainWish.LEAVE))
+        return answer
+
+    def leaving(self, node: str) -> DrainTold:
+        """Return how far a node is that is to leave for good; that changes nothing."""
+        answer: DrainTold = self._client.ask(Drain(node, DrainWish.TELL))
         return answer
 
     def upgrade(
@@ -127,25 +146,50 @@ class Cluster:
         at: Mapping[str, str] | None = None,
         ends: EndsText | None = None,
         settings: Sequence[str] = (),
+        keep_options: bool = True,
         patience_s: float = PATIENCE_S,
         only_check: bool = False,
     ) -> UpgradeTold:
         """Let another version of an app's flow take its place; its state goes on where it can, as the answer tells.
 
         The rows of the version before are let through first, for which there is so much patience; `upgraded` waits for
-        the end of it. With `only_check` nothing is changed.
+        the end of it. With `only_check` nothing is changed. What an application was told at its submission (`ends`,
+        `settings`) and is not said anew stays as it was; without `keep_options` only what is said here counts.
         """
-        text = _version_of(app, flow_texts(str(flow), ends, settings))
+        ends = ends or EndsText()
+        if keep_options:
+            texts = self._next_versions(app, str(flow), ends, settings)
+        else:
+            texts = flow_texts(str(flow), ends, settings)
+        text = _version_of(app, texts)
         wanted = UpgradeApp(app, self._signed(text), tuple(given_up), dict(at or {}), patience_s, only_check)
         answer: UpgradeTold = self._client.ask(wanted)
         return answer
+
+    def _next_versions(self, app: str, flow: str, ends: EndsText, settings: Sequence[str]) -> list[FlowText]:
+        """Return the flows of a file, told what is said now and else what the running version was told."""
+        kept_ends, kept_settings = with_kept(self._running(app), ends, settings)
+        try:
+            return flow_texts(flow, kept_ends, kept_settings)
+        except ConfigError as failure:
+            if (kept_ends, kept_settings) == (ends, tuple(settings)):
+                raise
+            raise ConfigError(
+                f"{failure}; {app} was told more at its submission, which an upgrade keeps: with --fresh-options only "
+                "what you say now counts"
+            ) from failure
+
+    def _running(self, app: str) -> FlowText:
+        """Return the flow that an app runs; a user has signed it, so no node puts words into our mouth."""
+        told: FlowTold = self._client.ask(GetFlow(app, signed_wish(app, self._credentials, _now_us())))
+        return read_flow(Trust(lambda: self._credentials).running(told.flow).flow)
 
     def upgraded(self, told: UpgradeTold, on_look: Callable[[StatusTold], None] = lambda status: None) -> StatusTold:
         """Wait until the next version of an app runs; raises EngineError if the one before goes on instead."""
         while True:
             status = self.status(told.app)
             on_look(status)
-            if status.id == told.successor and status.state not in ("deploying", "troubled"):
+            if status.id == told.successor and status.state not in ("deploying", "troubled", "nodes away"):
                 return status
             if status.id == told.id and status.state != "upgrading":
                 raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
@@ -192,6 +236,10 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self.close()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
 
 
 def is_at_rest(before: StatusTold, now: StatusTold) -> bool:

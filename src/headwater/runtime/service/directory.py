@@ -3,16 +3,21 @@
 A name has a place on the ring, and whoever owns that place keeps where the app is. An app's owner says so again and
 again, along the ring; what is not said any more is forgotten. So nothing has to be moved when the ring changes, and who
 finds nobody who knows asks all nodes instead.
+
+A name belongs to the app that had it first, for as long as its owner says so: of two that are submitted at once, one
+hears that it came too late.
 """
 
 import time
 from typing import Final
 
+import msgspec
+
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer, key_of
 from headwater.overlay.ring import Ring
 from headwater.runtime.service.asking import LOOK_S, Asking
-from headwater.runtime.service.questions import HOPS_MAX, Done, Find, Found, Publish, Whereabouts
+from headwater.runtime.service.questions import HOPS_MAX, Find, Found, Publish, Whereabouts
 
 KEPT_S: Final = 35.0  # three words of an owner, and a bit
 APPS_MAX: Final = 10_000  # that are kept; beyond it the one that was told longest ago is forgotten
@@ -26,12 +31,12 @@ class Directory:
         self._ring, self._asking = ring, asking
         self._kept: dict[str, tuple[float, Whereabouts]] = {}  # the latest last
 
-    async def publish(self, app: Whereabouts) -> None:
-        """Have it kept where an app is; nobody is there to keep it, and it is said again later."""
+    async def publish(self, app: Whereabouts, instead_of: str = "") -> Whereabouts | None:
+        """Have it kept where an app is, and return which one has its name; None: nobody is there to keep it now."""
         try:
-            await self.published(Publish(app))
+            return (await self.published(Publish(app, instead_of))).app
         except HeadwaterError:
-            return
+            return None
 
     async def find(self, name: str) -> Whereabouts | None:
         """Return where an app is, if whoever keeps its name says so."""
@@ -40,17 +45,29 @@ class Directory:
         except HeadwaterError:
             return None
 
-    async def published(self, message: Publish) -> Done:
-        """Keep where an app is, or pass it on towards its name's place."""
-        hop = self._next(message.app.name, message.hops)
+    async def published(self, message: Publish) -> Found:
+        """Keep where an app is unless another has its name, or pass it on towards its name's place."""
+        app = message.app
+        hop = self._next(app.name, message.hops)
         if hop is not None:
-            await self._asking.ask(hop, Publish(message.app, message.hops + 1), LOOK_S)
-            return Done()
-        self._kept.pop(message.app.name, None)
-        self._kept[message.app.name] = (time.monotonic(), message.app)
+            further = msgspec.structs.replace(message, hops=message.hops + 1)
+            found: Found = await self._asking.ask(hop, further, LOOK_S)
+            return found
+        holder = self._fresh(app.name)
+        if holder is not None and holder.id not in (app.id, message.instead_of):
+            return Found(holder)
+        self._keep(app)
+        return Found(app)
+
+    def _keep(self, app: Whereabouts) -> None:
+        self._kept.pop(app.name, None)
+        self._kept[app.name] = (time.monotonic(), app)
         if len(self._kept) > APPS_MAX:
             del self._kept[next(iter(self._kept))]
-        return Done()
+
+    def _fresh(self, name: str) -> Whereabouts | None:
+        told_at, app = self._kept.get(name, (0.0, None))
+        return app if time.monotonic() - told_at <= KEPT_S else None
 
     async def sought(self, message: Find) -> Found:
         """Say where an app is, or ask on towards its name's place."""
@@ -58,8 +75,7 @@ class Directory:
         if hop is not None:
             found: Found = await self._asking.ask(hop, Find(message.name, message.hops + 1), LOOK_S)
             return found
-        told_at, app = self._kept.get(message.name, (0.0, None))
-        return Found(app if time.monotonic() - told_at <= KEPT_S else None)
+        return Found(self._fresh(message.name))
 
     def _next(self, name: str, hops: int) -> Peer | None:
         return None if hops >= HOPS_MAX else self._ring.next_hop(place_of(name))

@@ -8,13 +8,15 @@ apps' owners know where every instance is.
 import asyncio
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from headwater.model.errors import HeadwaterError
-from headwater.node.events import DrainWanted
-from headwater.runtime.service.plant import Hold
-from headwater.runtime.service.questions import KeepAccount
-from headwater.runtime.service.requests import DrainTold, OwnedLine
+from headwater.model.peers import Peer
+from headwater.node.events import DrainRevoked, DrainWanted
+from headwater.runtime.service.leftovers import has_answered
+from headwater.runtime.service.plant import Hold, Part
+from headwater.runtime.service.questions import KeepAccount, Looked
+from headwater.runtime.service.requests import DrainTold, DrainWish, OwnedLine
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -32,49 +34,103 @@ class Draining:
         self.done = asyncio.Event()  # nothing is left here, and this node is not in the ring any more
         self.waits_for = ""
 
-    def begin(self) -> DrainTold:
+    async def asked(self, wish: DrainWish) -> DrainTold:
+        """Leave, or stay after all; or only tell how far it is."""
+        match wish:
+            case DrainWish.LEAVE:
+                return await self.begin()
+            case DrainWish.STAY:
+                return self.stay()
+            case DrainWish.TELL:
+                return self.told()
+        assert_never(wish)
+
+    async def begin(self) -> DrainTold:
         """Have all that runs here move elsewhere, and leave then; raises if something is here that cannot move."""
         node = self._node
-        if not node.keeping.is_draining:
-            self._check()
+        if not node.keeping.is_draining and not node.has_left:
+            await self._check()
             node.keeping.drain(True)
             log.info("this node is to leave for good: what runs here moves elsewhere")
             node.handle(DrainWanted())
         return self.told()
 
-    def _check(self) -> None:
+    def stay(self) -> DrainTold:
+        """Stay after all; what has moved stays where it is. Raises if everything has, and is being deleted here.
+
+        Owners count what this store has done as done by one that has left, so it must not begin again under its name.
+        """
         node = self._node
+        if node.has_left or node.keeping.is_clearing:
+            raise HeadwaterError(
+                f"all that was at {node.own.address} is with others, and it ends: start it again, and it is a new node"
+            )
+        if node.keeping.is_draining:
+            if self._leaving is not None:
+                self._leaving.cancel()
+            node.keeping.drain(False)
+            self.waits_for = ""
+            log.info("this node is to stay after all")
+            node.handle(DrainRevoked())
+        return self.told()
+
+    async def _check(self) -> None:
+        """Raise if something is here that cannot move, or of which nobody who answers knows whether it can."""
+        node = self._node
+        if not node.machine.ring.known.leaves:
+            raise HeadwaterError(f"{node.own.address} knows no other node that could take what runs there")
+        looked, _ = await node.asking.look_around(node.machine.ring.known.leaves)
         owned = sorted(one.name for one in node.keeping.owned.values())
         if owned:
             raise HeadwaterError(
                 f"{', '.join(owned)} were submitted to {node.own.address}, and their sinks are there: stop them, or "
                 "submit them to another node, before this one can leave for good"
             )
-        read = sorted({app for app, _ in node.machine.hosting.sourced})
+        read = self._read_here(looked)
         if read:
             raise HeadwaterError(
                 f"sources of {', '.join(read)} are read at {node.own.address}, where their devices are: stop these "
                 "apps, or submit them with their sources elsewhere, before this node can leave for good"
             )
-        if not node.machine.ring.known.leaves:
-            raise HeadwaterError(f"{node.own.address} knows no other node that could take what runs there")
+        away = sorted(_name(part.id) for part in node.plant.parts.values() if not has_answered(part.key, looked))
+        if away:
+            raise HeadwaterError(
+                f"something of {', '.join(away)} is at {node.own.address}, and the nodes that answer for these apps do "
+                "not answer: start them first, since nobody else knows whether it is needed"
+            )
+
+    def _read_here(self, looked: list[Looked]) -> list[str]:
+        """Name the apps with a source here; after a restart only their owners know of it until they have spoken."""
+        own = self._node.own
+        told = {line.name for look in looked for line in look.owned if _reads_at(line, own)}
+        return sorted(told | {_name(app) for app, _ in self._node.machine.hosting.sourced})
 
     def told(self) -> DrainTold:
         """Tell what is left."""
         node = self._node
         left = sorted(f"{app} {number}" for app, number in node.machine.hosting.hosted)
-        return DrainTold(node.own.address, left, self.waits_for)
+        is_leaving = node.keeping.is_draining or node.has_left
+        read = self._read_here([]) if is_leaving else []
+        return DrainTold(node.own.address, left, _held_by(read) if read else self.waits_for, is_leaving)
 
     def nothing_runs(self) -> None:
-        """See whether anything is left here that others need, and leave if not."""
-        if self._leaving is None or self._leaving.done():
+        """See whether anything is left here that others need, and leave if not; a node outside the ring asks nobody."""
+        is_looking = self._leaving is not None and not self._leaving.done()
+        if self._node.machine.is_active and not is_looking:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
 
     async def _leave(self) -> None:
+        node = self._node
         try:
-            if await self._is_free():
-                self._node.leave()
-                self.done.set()
+            looked, silent = await node.asking.look_around(node.machine.ring.known.leaves)
+            needed = self._needed(looked, silent)
+            if needed:
+                self._wait_for(needed)
+                return
+            await self._give_accounts(looked)
+            await self._clear_out()
+            node.leave()
+            self.done.set()
         except HeadwaterError as failure:
             self._wait_for(str(failure))
 
@@ -83,36 +139,67 @@ class Draining:
             log.info("waiting before leaving: %s", what)
         self.waits_for = what
 
-    async def _is_free(self) -> bool:
-        """Whether nobody needs what the store has; then the owners have our accounts, and it is deleted."""
-        node = self._node
-        unopened = sorted(set(node.plant.troubles.apps()) - set(node.plant.parts))
+    def _needed(self, looked: list[Looked], silent: list[str]) -> str:
+        """Tell what of the store somebody needs, or may need; empty if nothing."""
+        plant = self._node.plant
+        unopened = sorted(set(plant.troubles.apps()) - set(plant.parts))
         if unopened:
-            names = ", ".join(unopened)
-            self._wait_for(f"{names} cannot be opened here, so what they keep cannot move; stop them, or mend that")
-            return False
-        held = sorted(app for app, part in node.plant.parts.items() if part.kept.hold is not Hold.NONE)
+            return (
+                f"{', '.join(unopened)} cannot be opened here, so what they keep cannot move; stop them, or mend that"
+            )
+        held = sorted(app for app, part in plant.parts.items() if part.kept.hold is not Hold.NONE)
         if held:
-            self._wait_for(f"{', '.join(held)} are being upgraded")
-            return False
-        looked, silent = await node.asking.look_around(node.machine.ring.known.leaves)
+            return f"{', '.join(held)} are being upgraded"
         if silent:
-            self._wait_for(f"{', '.join(silent)} do not answer, and may own apps of which something is here")
-            return False
-        owners = {owned.id: owned for look in looked for owned in look.owned}
+            return f"{', '.join(silent)} do not answer, and may own apps of which something is here"
+        owned = _owned(looked)
+        needs = (self._need_of(part, owned.get(app), looked) for app, part in plant.parts.items())
+        return next((need for need in needs if need), "")
+
+    def _need_of(self, part: Part, owned: OwnedLine | None, looked: list[Looked]) -> str:
+        """Tell what of an app is needed here; only its owner knows, who may be away and known to nobody any more."""
+        if owned is None:
+            is_over = has_answered(part.key, looked)
+            return "" if is_over else f"the owner of {_name(part.id)} is away, and may need what is here of it"
+        if _reads_at(owned, self._node.own):
+            return _held_by([owned.name])
+        lots = self._node.plant.lots(part)
+        needed = [one for one, lot in lots.items() if _is_needed(owned, one, lot)]
+        return f"instances {needed} of {owned.name} have yet to be fetched by other nodes" if needed else ""
+
+    async def _give_accounts(self, looked: list[Looked]) -> None:
+        """Let the owners of all apps of which something was done here know what that was."""
+        node, owned = self._node, _owned(looked)
         for app, part in list(node.plant.parts.items()):
-            owned = owners.get(app)
-            if owned is not None:
-                needed = [one for one, lot in node.plant.lots(part).items() if _is_needed(owned, one, lot)]
-                if needed:
-                    self._wait_for(f"instances {needed} of {owned.name} have yet to be fetched by other nodes")
-                    return False
+            if app in owned:
                 ledger = await asyncio.to_thread(node.engine.ledger, part.app)
-                await node.asking.ask(owned.owner, KeepAccount(app, node.plant.name.hex(), ledger))
+                await node.asking.ask(owned[app].owner, KeepAccount(app, node.plant.name.hex(), ledger))
+
+    async def _clear_out(self) -> None:
+        """Delete all that the store has; from here on there is no way back."""
+        node = self._node
+        node.keeping.clear()
+        for app in list(node.plant.parts):
             await node.in_turn(functools.partial(node.plant.forget, app))
         node.plant.forget_name()
         node.keeping.drain(False)
-        return True
+
+
+def _name(app: str) -> str:
+    """Return how users call an app, by its id."""
+    return app.partition("@")[0]
+
+
+def _held_by(apps: list[str]) -> str:
+    return f"sources of {', '.join(apps)} are read there: stop these apps, or let it stay (--cancel)"
+
+
+def _owned(looked: list[Looked]) -> dict[str, OwnedLine]:
+    return {line.id: line for look in looked for line in look.owned}
+
+
+def _reads_at(app: OwnedLine, node: Peer) -> bool:
+    return any(peer.id == node.id for peer in app.sources)
 
 
 def _is_needed(owned: OwnedLine, instance: int, lot: tuple[int, int]) -> bool:

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 OWNED_PREFIX: Final = b"!owned/"
 DRAINING_KEY: Final = b"!draining"
+CLEARING: Final = b"clearing"
 PEERS_FILE: Final = "peers"
 PEERS_KEPT: Final = 64  # enough that some are still there
 
@@ -67,10 +68,14 @@ class Owned(msgspec.Struct, array_like=True):
         """Whether it has been stopped everywhere, for its next version."""
         return self.upgrading is not None and self.upgrading.phase is Phase.ADOPTING
 
+    @property
+    def places(self) -> tuple[Peer, ...]:
+        """The nodes it is on now: those of its sources, and the hosts of its instances."""
+        return (*self.spec.sources, *(one.host for one in self.placed))
+
     def note_nodes(self) -> None:
         """Remember where it is now, besides where it was."""
-        here = (*self.spec.sources, *(one.host for one in self.placed))
-        known = {peer.id: peer for peer in (*self.nodes, *here)}
+        known = {peer.id: peer for peer in (*self.nodes, *self.places)}
         self.nodes = tuple(known.values())
 
 
@@ -82,7 +87,9 @@ class Keeping:
         self._store, self._peers_file = store, data / PEERS_FILE
         with store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=Owned) for _, packed in snapshot.scan(OWNED_PREFIX)]
-            self.is_draining = snapshot.get(DRAINING_KEY) is not None
+            draining = snapshot.get(DRAINING_KEY)
+        self.is_draining = draining is not None
+        self.is_clearing = draining == CLEARING  # what it had is being deleted, and it cannot stay any more
         self.owned: dict[str, Owned] = {one.id: one for one in kept}
 
     def keep(self, owned: Owned) -> None:
@@ -107,13 +114,19 @@ class Keeping:
             txn.delete(_key(app))
 
     def drain(self, wanted: bool) -> None:
-        """Remember that this node is to leave for good, or that it has."""
-        self.is_draining = wanted
+        """Remember that this node is to leave for good; or that it has, or is to stay after all."""
+        self.is_draining, self.is_clearing = wanted, False
         with self._store.write() as txn:
             if wanted:
                 txn.put(DRAINING_KEY, b"")
             else:
                 txn.delete(DRAINING_KEY)
+
+    def clear(self) -> None:
+        """Remember that what this node had is being deleted, since nobody needs it any more."""
+        self.is_clearing = True
+        with self._store.write() as txn:
+            txn.put(DRAINING_KEY, CLEARING)
 
     def peers(self) -> list[str]:
         """Return the addresses of those who were there."""

@@ -41,13 +41,13 @@ class Leftovers:
         if part.is_held and part.id in owned and not owned[part.id].upgrading:
             log.info("%s is not upgraded any more, and goes on", part.id)
             await node.in_turn(lambda: node.holding.hold(part.id, is_held=False))
-        if part.id in wanted or not all_answered or not self._is_idle(part) or not _has_answered(part.key, looked):
+        if part.id in wanted or not all_answered or not self._is_idle(part) or not has_answered(part.key, looked):
             return
         log.info("%s has ended, and what was left of it here is deleted", part.id)
         await node.in_turn(lambda: node.plant.forget(part.id))
 
 
-def _has_answered(owner: NodeId, looked: list[Looked]) -> bool:
+def has_answered(owner: NodeId, looked: list[Looked]) -> bool:
     """Whether the node that answers for an app is there to say that it has it no more.
 
     While it is away nobody knows: after a power cut others may be back before it, and an app runs nowhere then, nor in

@@ -89,7 +89,7 @@ class LocalNodes:
 
     async def drain(self, node: NodeService) -> None:
         """Let one leave for good: what runs there moves to the others."""
-        node.draining.begin()
+        await node.draining.begin()
         await node.draining.done.wait()
         await self.remove(node)
 

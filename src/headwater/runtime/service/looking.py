@@ -1,7 +1,7 @@
 """What a node tells of its part of an app: plain figures, with rates of the last seconds."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headwater.engine.ledger import Ledger, whole_ledger
@@ -196,13 +196,22 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
 # --- over all nodes ---------------------------------------------------------------------------------------------------
 
 
-def status_told(app: Owned, owner: str, parts: list[PartLine], silent: list[str]) -> StatusTold:
-    """Put together what all nodes tell of an app."""
+def status_told(app: Owned, owner: str, parts: list[PartLine], silent: set[str]) -> StatusTold:
+    """Put together what all nodes tell of an app.
+
+    One that is silent, and from which everything was placed elsewhere, matters only if its account is lacking.
+    """
     stores = {part.store for part in parts}
     left = [account for store, account in app.accounts.items() if store not in stores]
     ledger = whole_ledger([*(part.ledger for part in parts), *left])
+    away = silent & {peer.address for peer in app.places}
+    unaccounted = set() if ledger.balanced else silent - away
+    is_whole = not away and not unaccounted
+    waiting = ledger.waiting
+    if not is_whole or waiting < 0:  # what has gone from one node to another can only be set off if both have told
+        waiting = sum(part.ledger.waiting for part in parts)
     here = {number: part.node for part in parts for number in _numbers(part)}
-    missing = _missing(app, parts)
+    missing = _missing(app, parts, away)
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]
     troubles = [f"{part.node}: {trouble}" for part in parts for trouble in part.troubles]
     return StatusTold(
@@ -211,19 +220,20 @@ def status_told(app: Owned, owner: str, parts: list[PartLine], silent: list[str]
         version=app.version,
         owner=owner,
         submitter=app.submitter,
-        state=_state(app, parts, missing, ledger.waiting),
+        state=_state(app, parts, missing, is_away=bool(away), is_out=is_whole and ledger.waiting == 0),
         errors=[*errors, *troubles],
-        notes=_notes(app, ledger.waiting),
+        notes=_notes(app, waiting),
         parts=parts,
         homes={str(number): here[number] for number in sorted(here)},
         missing=missing,
         rows_in=ledger.rows_in,
         rows_out=ledger.rows_out,
-        waiting=ledger.waiting,
-        ledger=ledger,
+        waiting=waiting,
+        ledger=replace(ledger, waiting=waiting),
         is_balanced=ledger.balanced,
         activity=sum(part.activity for part in parts),
-        silent=silent,
+        silent=sorted(away),
+        unaccounted=sorted(unaccounted),
     )
 
 
@@ -232,7 +242,7 @@ def _numbers(part: PartLine) -> Iterator[int]:
     yield from (line.number for line in part.sinks)
 
 
-def _missing(app: Owned, parts: list[PartLine]) -> list[str]:
+def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
     """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be."""
     by_node = {part.node: part for part in parts}
     lacking = [
@@ -240,40 +250,53 @@ def _missing(app: Owned, parts: list[PartLine]) -> list[str]:
         for name, peer in zip(app.source_names, app.spec.sources, strict=True)
         if not _reads(by_node.get(peer.address), name)
     ]
-    return lacking if app.placed else [*lacking, "no instance is placed yet"]
+    unheard = [
+        f"instance {one.instance} ({app.spec.chains[one.instance].name}) on {one.host.address}"
+        for one in sorted(app.placed, key=lambda one: one.instance)
+        if one.host.address in away
+    ]
+    return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
 
 
 def _reads(part: PartLine | None, source: str) -> bool:
     return part is not None and any(line.name == source for line in part.sources)
 
 
-def _state(app: Owned, parts: list[PartLine], missing: list[str], waiting: int) -> str:
+def _state(app: Owned, parts: list[PartLine], missing: list[str], *, is_away: bool, is_out: bool) -> str:
     return state_word(
         is_upgrading=app.upgrading is not None,
         has_failed=any(part.state == AppState.FAILED for part in parts),
+        is_away=app.has_run and is_away,
         is_troubled=any(part.troubles for part in parts),
         runs=app.has_run and not missing,
-        is_idle=waiting == 0 and all(part.is_idle for part in parts),
+        is_idle=is_out and all(part.is_idle for part in parts),
     )
 
 
-def listed_state(app: OwnedLine, parts: list[PartInShort]) -> str:
-    """Return the state of an app by what its nodes tell in short."""
+def listed_state(app: OwnedLine, told: Mapping[NodeId, PartInShort], *, is_away: bool) -> str:
+    """Return the state of an app by what its nodes tell in short, if some of them are not away."""
+    parts = told.values()
+    is_read = sum(part.sources for part in parts) >= len(app.sources)
     return state_word(
         is_upgrading=bool(app.upgrading),
         has_failed=any(part.has_failed for part in parts),
+        is_away=app.runs and is_away,
         is_troubled=any(part.is_troubled for part in parts),
-        runs=app.runs and sum(part.sources for part in parts) >= app.sources,
+        runs=app.runs and is_read and all(peer.id in told for peer in app.places),
         is_idle=all(part.is_idle for part in parts),
     )
 
 
-def state_word(*, is_upgrading: bool, has_failed: bool, is_troubled: bool, runs: bool, is_idle: bool) -> str:
-    """Return how an app is, in a word."""
+def state_word(
+    *, is_upgrading: bool, has_failed: bool, is_away: bool, is_troubled: bool, runs: bool, is_idle: bool
+) -> str:
+    """Return how an app is, in a word; nobody knows what waits at a node that is away."""
     if is_upgrading:
         return "upgrading"
     if has_failed:
         return "failed"
+    if is_away:
+        return "nodes away"
     if is_troubled:
         return "troubled"
     if not runs:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headwater.dataflow.explained import explained
+from headwater.dataflow.graph import Graph
 from headwater.engine.ledger import Ledger
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer
@@ -20,18 +22,20 @@ from headwater.node.messages import AppSpec
 from headwater.node.specs import app_spec
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.links.speech import Refusal
-from headwater.runtime.service.asking import LOOK_S, Refused
+from headwater.runtime.service.asking import LOOK_S, Refused, Silent
 from headwater.runtime.service.flow_text import built, read_flow
 from headwater.runtime.service.keeping import Owned
 from headwater.runtime.service.looking import status_told
 from headwater.runtime.service.questions import (
     Forget,
+    NameHere,
+    NameTold,
     PartHere,
     PartTold,
     SubmitHere,
     Whereabouts,
 )
-from headwater.runtime.service.requests import OwnedLine, PartLine, StatusTold, Submitted
+from headwater.runtime.service.requests import ExplainTold, OwnedLine, PartLine, StatusTold, Submitted
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
+CLAIMS_MAX: Final = 3  # of a name: the first meets an app that has ended, the second another that was quicker
 
 
 class Ownership:
@@ -47,6 +52,7 @@ class Ownership:
     def __init__(self, node: "NodeService") -> None:
         """Answer for those that the node keeps."""
         self._node = node
+        self._taking: set[str] = set()  # names of apps that are being built
 
     def find(self, app: str) -> Owned:
         """Return an app of ours by its name or id."""
@@ -69,15 +75,58 @@ class Ownership:
         if node.keeping.is_draining:
             raise self.refused("this node is to leave for good", "submit to another")
         name = read_flow(flow).app
-        if any(owned.name == name for owned in node.keeping.owned.values()):
-            raise self.refused(f"there is an app {name!r} already", "stop it first, or give this one another (--name)")
-        identity = node.new_id(name)
-        spec, names = await asyncio.to_thread(self._spec, wanted, identity)
-        owned = Owned(spec, name, wanted.submitter if signer is None else signer.name, names)
-        node.keeping.keep(owned)
+        if self.has_name(name):
+            raise self.taken(name)
+        self._taking.add(name)
+        try:
+            spec, names = await asyncio.to_thread(self._spec, wanted, node.new_id(name))
+            owned = Owned(spec, name, wanted.submitter if signer is None else signer.name, names)
+            await self._claim(self.whereabouts(owned))
+            node.keeping.keep(owned)
+        finally:
+            self._taking.discard(name)
         node.handle(AppSubmitted(spec))
-        await node.directory.publish(self.whereabouts(owned))
-        return Submitted(name, identity, node.own.address)
+        return Submitted(name, owned.id, node.own.address)
+
+    def has_name(self, name: str) -> bool:
+        """Whether an app of ours has this name, or one that is being submitted."""
+        return name in self._taking or self._is_kept(name)
+
+    def _is_kept(self, name: str) -> bool:
+        return any(owned.name == name for owned in self._node.keeping.owned.values())
+
+    def taken(self, name: str) -> RequestRefused:
+        """Return the refusal of a name that another app has."""
+        return self.refused(
+            f"there is an app {name!r} already", "stop it first, or give this one another name (--name)"
+        )
+
+    async def _claim(self, app: Whereabouts) -> None:
+        """Have the name of a new app be its own; raises if another has it.
+
+        Whoever keeps names does not hear of an app's end, so one that has ended gives way when its owner says so. If
+        nobody is there to keep the name, the app begins without: that apps can be submitted while nodes are away counts
+        for more than that no two have the same name, and both can be told apart by their ids.
+        """
+        ended = ""
+        for _ in range(CLAIMS_MAX):
+            holder = await self._node.directory.publish(app, ended)
+            if holder is None or holder.id == app.id:
+                return
+            if await self.is_there(holder):
+                break
+            ended = holder.id
+        raise self.taken(app.name)
+
+    async def is_there(self, app: Whereabouts) -> bool:
+        """Whether an app has not ended since somebody said where it is; its owner knows."""
+        if app.owner.id == self._node.own.id:
+            return self._is_kept(app.name)  # and not whether it is being submitted: it may be that which asks
+        try:
+            told: NameTold = await self._node.asking.ask(app.owner, NameHere(app.name), LOOK_S)
+        except Silent:
+            return True  # it may be back with the app
+        return told.is_taken
 
     def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
         own = self._node.own
@@ -140,16 +189,19 @@ class Ownership:
             owned.version,
             upgrading,
             owned.placed,
-            len(owned.spec.sources),
+            owned.spec.sources,
         )
 
     async def parts(self, owned: Owned) -> tuple[list[PartLine], list[str]]:
         """Ask every node that may have something of an app; return what they have, and who of its hosts is silent."""
+        parts, silent = await self._heard(owned)
+        return parts, sorted(silent & {peer.address for peer in owned.places})
+
+    async def _heard(self, owned: Owned) -> tuple[list[PartLine], set[str]]:
+        """Ask every node that may have something of an app; return what they have, and who is silent."""
         told = await self._ask_parts(owned)
         parts = [one.part for one in told.values() if one is not None and one.part is not None]
-        silent = {peer.address for peer, one in told.items() if one is None}
-        needed = {peer.address for peer in (*owned.spec.sources, *(placed.host for placed in owned.placed))}
-        return parts, sorted(silent & needed)
+        return parts, {peer.address for peer, one in told.items() if one is None}
 
     async def _ask_parts(self, owned: Owned) -> dict[Peer, PartTold | None]:
         nodes = owned.nodes  # it may be placed elsewhere while we wait
@@ -165,8 +217,28 @@ class Ownership:
         except HeadwaterError:
             return None
 
+    async def explained(self, app: str) -> ExplainTold:
+        """Tell what the flow of an app compiles to."""
+        owned = self.find(app)
+        graph = await asyncio.to_thread(self._graph, owned)
+        return ExplainTold(
+            **msgspec.structs.asdict(explained(graph)),
+            app=owned.name,
+            id=owned.id,
+            version=owned.version,
+            owner=self._node.own.address,
+        )
+
+    def _graph(self, owned: Owned) -> Graph:
+        """Return the graph of an app, as it runs here; only if nothing of it does, it is built."""
+        part = self._node.plant.parts.get(owned.id)
+        if part is not None:
+            return part.graph
+        with built(owned.spec.flow, self._node.settings.flows, self._node.trust.kept) as graph:
+            return graph
+
     async def status(self, app: str) -> StatusTold:
         """Tell how an app is, over all its nodes."""
         owned = self.find(app)
-        parts, silent = await self.parts(owned)
+        parts, silent = await self._heard(owned)
         return status_told(owned, self._node.own.address, parts, silent)

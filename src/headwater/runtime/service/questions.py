@@ -9,7 +9,11 @@ from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
 from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.service.requests import (
+    WISH_BYTES_MAX,
     DrainTold,
+    DrainWish,
+    ExplainTold,
+    FlowTold,
     LogsTold,
     NodeLine,
     OwnedLine,
@@ -77,9 +81,13 @@ class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Publish(msgspec.Struct, frozen=True, tag="publish"):
-    """On its way along the ring to whoever keeps the names like this one: remember where this app is."""
+    """On its way along the ring to whoever keeps the names like this one: remember where this app is.
+
+    The answer says which app has the name now: one that was there before has it for as long as its owner says so.
+    """
 
     app: Whereabouts
+    instead_of: Text = ""  # the id of an app that has ended, or of the version before: that one gives way
     hops: int = 0
 
 
@@ -96,6 +104,18 @@ class Found(msgspec.Struct, frozen=True, tag="found"):
     app: Whereabouts | None
 
 
+class NameHere(msgspec.Struct, frozen=True, tag="name-here"):
+    """Do you answer for an app of this name, or are you about to?"""
+
+    name: Text
+
+
+class NameTold(msgspec.Struct, frozen=True, tag="name-told"):
+    """Yes, or no."""
+
+    is_taken: bool
+
+
 # --- apps -------------------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +129,12 @@ class SubmitHere(msgspec.Struct, frozen=True, tag="submit-here"):
 
 class StatusHere(msgspec.Struct, frozen=True, tag="status-here"):
     """How is this app of yours?"""
+
+    app: Text
+
+
+class ExplainHere(msgspec.Struct, frozen=True, tag="explain-here"):
+    """What does the flow of this app of yours compile to?"""
 
     app: Text
 
@@ -144,7 +170,9 @@ class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
 
 
 class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
-    """Leave for good."""
+    """Leave for good, or stay after all; or say how far you are."""
+
+    wish: DrainWish
 
 
 class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
@@ -156,6 +184,13 @@ class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
 
 
 # --- upgrades ---------------------------------------------------------------------------------------------------------
+
+
+class FlowHere(msgspec.Struct, frozen=True, tag="flow-here"):
+    """What is the flow of this app of yours? Somebody wants to read it who has signed that."""
+
+    app: Text
+    wish: Annotated[bytes, Meta(max_length=WISH_BYTES_MAX)]
 
 
 class UpgradeHere(msgspec.Struct, frozen=True, tag="upgrade-here"):
@@ -197,19 +232,36 @@ QuestionKind = (
     | Greet
     | Publish
     | Find
+    | NameHere
     | SubmitHere
     | StatusHere
+    | ExplainHere
     | PartHere
     | EndHere
     | Forget
     | LogsHere
+    | FlowHere
     | UpgradeHere
     | Adopt
     | Hold
     | DrainHere
     | KeepAccount
 )
-AnswerKind = Looked | Greeted | Found | Submitted | StatusTold | PartTold | UpgradeTold | Done | LogsTold | DrainTold
+AnswerKind = (
+    Looked
+    | Greeted
+    | Found
+    | NameTold
+    | Submitted
+    | StatusTold
+    | ExplainTold
+    | PartTold
+    | FlowTold
+    | UpgradeTold
+    | Done
+    | LogsTold
+    | DrainTold
+)
 question_decoder: Final = msgspec.msgpack.Decoder(QuestionKind)
 answer_decoder: Final[msgspec.msgpack.Decoder[AnswerKind]] = msgspec.msgpack.Decoder(AnswerKind)
 encoder: Final = msgspec.msgpack.Encoder()

@@ -6,6 +6,7 @@ from typing import Final
 
 from headwater.runtime.logs import TextLines
 from headwater.runtime.service.requests import LOG_LINES_MAX, LogLine
+from headwater.runtime.voices import Voice, speaking
 
 LINE_CHARS_MAX: Final = 2_000
 
@@ -15,10 +16,10 @@ class _RecentLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.records: deque[logging.LogRecord] = deque(maxlen=LOG_LINES_MAX)
+        self.said: deque[tuple[Voice | None, logging.LogRecord]] = deque(maxlen=LOG_LINES_MAX)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
+        self.said.append((speaking(), record))
 
 
 _recent: Final = _RecentLines()
@@ -32,10 +33,11 @@ def remember_log() -> None:
         ours.setLevel(logging.INFO)
 
 
-def recent_lines(node: str, count: int) -> list[LogLine]:
-    """Return the last lines."""
+def recent_lines(node: str, voice: Voice, count: int) -> list[LogLine]:
+    """Return the last lines of a node, and those of nobody in particular."""
     form = TextLines()
+    said = [record for speaker, record in list(_recent.said) if speaker in (voice, None)]
     return [
         LogLine(node, int(record.created * 1e6), record.levelname.lower(), form.format(record)[:LINE_CHARS_MAX])
-        for record in list(_recent.records)[-count:]
+        for record in said[-count:]
     ]

@@ -15,7 +15,9 @@ from headwater.runtime.service.questions import (
     Done,
     DrainHere,
     EndHere,
+    ExplainHere,
     Find,
+    FlowHere,
     Forget,
     Greet,
     Greeted,
@@ -24,6 +26,8 @@ from headwater.runtime.service.questions import (
     LogsHere,
     Look,
     Looked,
+    NameHere,
+    NameTold,
     PartHere,
     PartTold,
     Publish,
@@ -69,21 +73,27 @@ class Replies:
                 return await node.directory.published(question)
             case Find():
                 return await node.directory.sought(question)
+            case NameHere(name):
+                return NameTold(node.ownership.has_name(name))
             case SubmitHere():
                 return await node.ownership.take(question)
             case StatusHere(app):
                 return await node.ownership.status(app)
+            case ExplainHere(app):
+                return await node.ownership.explained(app)
             case PartHere(app):
                 return PartTold(await self._part(app))
             case EndHere(app):
                 await node.ownership.end(app)
                 return Done()
+            case FlowHere(app, wish):
+                return node.upgrades.flow_told(app, wish)
             case UpgradeHere():
                 return await node.upgrades.begin(question)
             case LogsHere(lines):
-                return LogsTold(recent_lines(node.own.address, lines), [])
-            case DrainHere():
-                return node.draining.begin()
+                return LogsTold(recent_lines(node.own.address, node.voice, lines), [])
+            case DrainHere(wish):
+                return await node.draining.asked(wish)
             case KeepAccount(app, store, ledger):
                 node.ownership.keep_account(app, asker, store, ledger)
                 return Done()

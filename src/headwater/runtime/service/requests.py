@@ -4,11 +4,13 @@ Every answer is plain data, the same for a program that asks in Python and for `
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from headwater.dataflow.explained import Explained
 from headwater.engine.ledger import Ledger
 from headwater.model.peers import Peer
 from headwater.node.messages import FLOW_BYTES_MAX, Placed
@@ -17,6 +19,7 @@ from headwater.runtime.links.requests import RequestTable
 from headwater.runtime.status import Latency
 
 LOG_LINES_MAX: Final = 1_000
+WISH_BYTES_MAX: Final = 8_192  # a name, a certificate and a signature
 
 Text = Annotated[str, Meta(max_length=300)]
 
@@ -45,10 +48,23 @@ class GetStatus(msgspec.Struct, frozen=True, tag="status"):
     app: Text
 
 
+class ExplainApp(msgspec.Struct, frozen=True, tag="explain"):
+    """What does the flow of an app compile to?"""
+
+    app: Text
+
+
 class StopApp(msgspec.Struct, frozen=True, tag="stop"):
     """End an app, and delete what it has on all nodes."""
 
     app: Text
+
+
+class GetFlow(msgspec.Struct, frozen=True, tag="flow"):
+    """What is the flow of an app, and what was it told? Only for who may upgrade it: there may be passwords in it."""
+
+    app: Text
+    wish: Annotated[bytes, Meta(max_length=WISH_BYTES_MAX)]  # signed
 
 
 class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
@@ -62,10 +78,19 @@ class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
     only_check: bool = False
 
 
+class DrainWish(StrEnum):
+    """What is wanted of a node that may leave for good."""
+
+    LEAVE = "leave"  # what runs there moves to others
+    STAY = "stay"  # after all
+    TELL = "tell"  # how far it is
+
+
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """Let a node leave for good: what runs there moves to others. Asked again: how far is it?"""
+    """Let a node leave for good, or stay after all; or say how far it is."""
 
     node: Text  # address, or the first digits of the id
+    wish: DrainWish = DrainWish.LEAVE
 
 
 class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
@@ -144,7 +169,12 @@ class OwnedLine(msgspec.Struct, frozen=True):
     version: int
     upgrading: str  # how far an upgrade is; empty: there is none
     placed: tuple[Placed, ...]
-    sources: int
+    sources: tuple[Peer, ...]  # the nodes at which they are read
+
+    @property
+    def places(self) -> tuple[Peer, ...]:
+        """The nodes it is on now: those of its sources, and the hosts of its instances."""
+        return (*self.sources, *(one.host for one in self.placed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +219,7 @@ class AppsTold(msgspec.Struct, frozen=True, tag="apps-told"):
     """These."""
 
     apps: list[AppLine]
-    silent: list[str]  # nodes that did not answer, and may have others
+    silent: list[str]  # nodes that did not answer, and have something of these, or may have others
 
 
 class NodesTold(msgspec.Struct, frozen=True, tag="nodes-told"):
@@ -207,7 +237,7 @@ class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
     version: int
     owner: str
     submitter: str
-    state: str  # deploying, running, finished, failed, troubled (something is tried again), upgrading
+    state: str  # deploying, running, finished, failed, troubled (something is tried again), upgrading, nodes away
     errors: list[str]
     notes: list[str]  # how far an upgrade is, or how the last one ended
     parts: list[PartLine]
@@ -215,11 +245,28 @@ class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
     missing: list[str]  # instances and sources that are not where they should be
     rows_in: int
     rows_out: int
-    waiting: int
+    waiting: int  # at the nodes that have told
     ledger: Ledger
     is_balanced: bool
     activity: int
-    silent: list[str]
+    silent: list[str]  # nodes that have something of it
+    unaccounted: list[str] = []  # silent nodes that had something of it before, and whose account is lacking
+
+
+class ExplainTold(Explained, frozen=True, kw_only=True, tag="explain-told"):
+    """This: operators, chains, sinks and routes."""
+
+    app: str
+    id: str
+    version: int
+    owner: str
+
+
+class FlowTold(msgspec.Struct, frozen=True, tag="flow-told"):
+    """This, as its submitter has signed it."""
+
+    app: str
+    flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
 
 
 class UpgradeTold(msgspec.Struct, frozen=True, tag="upgrade-told"):
@@ -233,6 +280,7 @@ class UpgradeTold(msgspec.Struct, frozen=True, tag="upgrade-told"):
     begun: tuple[str, ...]  # that begin with nothing
     given_up: tuple[str, ...]
     takes_rows: bool  # that wait, since the version before has failed and cannot let them through
+    options: tuple[str, ...] = ()  # that the version before was told, and the next one is too; without passwords
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
@@ -242,11 +290,12 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
 
 
 class DrainTold(msgspec.Struct, frozen=True, tag="drain-told"):
-    """It is going to leave, once this has moved."""
+    """It is going to leave, once this has moved; or it stays."""
 
     node: str
     left: list[str]  # instances, by app and number
-    waits_for: str = ""  # when nothing runs there any more
+    waits_for: str = ""  # when no instance runs there any more
+    is_leaving: bool = True
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -270,11 +319,24 @@ REQUESTS: Final = RequestTable(
         Submit: Role.SUBMIT,
         StopApp: Role.SUBMIT,  # of one's own apps; all others need the role operate
         UpgradeApp: Role.SUBMIT,  # likewise
+        GetFlow: Role.SUBMIT,  # likewise
         ListApps: Role.SEE,
         ListNodes: Role.SEE,
         GetStatus: Role.SEE,
+        ExplainApp: Role.SEE,
         GetLogs: Role.SEE,
         Drain: Role.OPERATE,
     },
-    answers=(Submitted, AppsTold, NodesTold, StatusTold, Stopped, UpgradeTold, LogsTold, DrainTold),
+    answers=(
+        Submitted,
+        AppsTold,
+        NodesTold,
+        StatusTold,
+        ExplainTold,
+        Stopped,
+        FlowTold,
+        UpgradeTold,
+        LogsTold,
+        DrainTold,
+    ),
 )

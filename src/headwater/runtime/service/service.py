@@ -72,6 +72,7 @@ from headwater.runtime.service.signing import Trust
 from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
+from headwater.runtime.voices import Voice, speak_with
 from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
@@ -109,15 +110,17 @@ class NodeService:
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
-        self._is_stopping = self._has_left = False
+        self._is_stopping = self.has_left = False
         self._congestion = 0.0  # as the machines know it
         self.rates = Rates()
+        self.voice = Voice()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open the store, start the engine, take the port, and join the others."""
         settings = self.settings
+        speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
         forget_texts(settings.flows)
         await asyncio.to_thread(self._start_engine)
@@ -198,7 +201,7 @@ class NodeService:
 
     def handle(self, event: NodeEvent) -> None:
         """Tell the machines what has happened, and do what they want; once we have left, nothing happens any more."""
-        if self._has_left:
+        if self.has_left:
             return
         try:
             for effect in self.machine.handle(event, self.now()):
@@ -361,10 +364,10 @@ class NodeService:
 
     def leave(self) -> None:
         """Be no part of the ring any more; answers are still given."""
-        if not self._has_left:
+        if not self.has_left:
             self._keep_peers()
             self.handle(LeaveWanted())
-            self._has_left = True
+            self.has_left = True
             if self._timer is not None:
                 self._timer.cancel()
 

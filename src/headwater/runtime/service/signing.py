@@ -6,6 +6,9 @@ A node without certificates believes everybody, and so signs and asks for nothin
 
 The signature says that a user wanted this flow, and when. It does not say where, as which app or how often: whoever has
 a signed flow can have it run again, but no other.
+
+Who upgrades an app reads its flow first, with the passwords in it. So that, too, is asked for with a signature: a node
+that was not asked by a user learns nothing of an app that has not come to it.
 """
 
 import datetime as dt
@@ -32,6 +35,8 @@ _AT_US_END: Final = 1 << 57  # in the year 6537; a date of Python ends in 9999
 _MEANING: Final = (
     b"headwater: I submit this flow\0"  # what is signed with the same key elsewhere, as by TLS, begins otherwise
 )
+_WISH: Final = b"headwater: I want to read the flow of this app\0"
+WISH_AGE_MAX: Final = dt.timedelta(hours=1)  # clocks differ; whoever has seen one can read the same app again so long
 _UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -71,12 +76,21 @@ Check = Callable[[bytes], Checked]
 
 def signed(flow: bytes, credentials: Credentials, at_us: int) -> bytes:
     """Return a flow as it travels, signed by whoever these credentials are of."""
-    certificate, signature = credentials.sign(_signable(flow, at_us))
-    return msgspec.msgpack.encode(SignedFlow(flow, at_us, certificate, signature))
+    return _signed(_MEANING, flow, credentials, at_us)
 
 
-def _signable(flow: bytes, at_us: int) -> bytes:
-    return _MEANING + at_us.to_bytes(8, "big") + flow
+def signed_wish(app: str, credentials: Credentials, at_us: int) -> bytes:
+    """Return the wish to read an app's flow, signed by whoever these credentials are of."""
+    return _signed(_WISH, app.encode(), credentials, at_us)
+
+
+def _signed(meaning: bytes, content: bytes, credentials: Credentials, at_us: int) -> bytes:
+    certificate, signature = credentials.sign(_signable(meaning, content, at_us))
+    return msgspec.msgpack.encode(SignedFlow(content, at_us, certificate, signature))
+
+
+def _signable(meaning: bytes, content: bytes, at_us: int) -> bytes:
+    return meaning + at_us.to_bytes(8, "big") + content
 
 
 class Trust:
@@ -89,7 +103,27 @@ class Trust:
     def arrived(self, encoded: bytes) -> Checked:
         """Return a flow that somebody has sent; raises UntrustedFlow unless a user has signed it who may submit."""
         one, credentials = _read(encoded), self._credentials()
-        return Checked(one.flow, _signer(one, credentials) if credentials.is_secure else None)
+        return Checked(one.flow, _welcome(one, credentials, _MEANING) if credentials.is_secure else None)
+
+    def asked(self, app: str, wish: bytes, now: dt.datetime) -> Identity | None:
+        """Return who wants to read the flow of an app; raises UntrustedFlow unless it is somebody who may submit."""
+        one, credentials = _read(wish), self._credentials()
+        if not credentials.is_secure:
+            return None
+        signer = _welcome(one, credentials, _WISH)
+        if one.flow != app.encode() or abs(now - one.at) > WISH_AGE_MAX:
+            raise UntrustedFlow(
+                f"{signer} has not asked for the flow of {app} now; look at the clocks, and after the node that asks"
+            )
+        return signer
+
+    def running(self, encoded: bytes) -> Checked:
+        """Return a flow that a node says runs; raises UntrustedFlow unless a user has signed it who may submit.
+
+        Whoever reads it puts their own name to what is in it. If its signer is denied since, that is why they upgrade.
+        """
+        one, credentials = _read(encoded), self._credentials()
+        return Checked(one.flow, _signer(one, credentials, _MEANING) if credentials.is_secure else None)
 
     def kept(self, encoded: bytes) -> Checked:
         """Return a flow of our own store: it was looked at when it arrived, and goes on whoever is denied since."""
@@ -103,15 +137,26 @@ def _read(encoded: bytes) -> SignedFlow:
         raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
 
 
-def _signer(one: SignedFlow, credentials: Credentials) -> Identity:
-    """Return who has signed a flow; raises UntrustedFlow if that does not count."""
+def _welcome(one: SignedFlow, credentials: Credentials, meaning: bytes) -> Identity:
+    """Return who has signed something; raises UntrustedFlow if that does not count, or no longer."""
+    signer = _signer(one, credentials, meaning)
+    if credentials.denies(signer):
+        raise UntrustedFlow(
+            f"{signer} has signed a flow and is on the deny list; let another user submit it, or upgrade the app if it "
+            "runs (`headwater upgrade`)"
+        )
+    return signer
+
+
+def _signer(one: SignedFlow, credentials: Credentials, meaning: bytes) -> Identity:
+    """Return who has signed something; raises UntrustedFlow if that did not count when it was signed."""
     if not one.signature or not one.certificate:
         raise UntrustedFlow(
             "a flow came that no user has signed, and nodes with certificates run none such; submit it with the "
             "certificate of a user (`headwater submit --certs DIR`)"
         )
     certificate, signer = _issued(one.certificate, credentials)
-    if not _has_signed(certificate, one):
+    if not _has_signed(certificate, one, meaning):
         raise UntrustedFlow(
             f"{signer} has not signed the flow that came in their name: it was altered on its way, or the signature is "
             "another flow's; look after the node that it came from, and submit it again"
@@ -126,11 +171,6 @@ def _signer(one: SignedFlow, credentials: Credentials) -> Identity:
             f"{signer} has signed a flow on {one.at:%Y-%m-%d}, and the certificate counts from "
             f"{certificate.not_valid_before_utc:%Y-%m-%d} until {certificate.not_valid_after_utc:%Y-%m-%d}; renew it "
             "with `headwater certs renew`, look at the clock, and submit the flow again"
-        )
-    if credentials.denies(signer):
-        raise UntrustedFlow(
-            f"{signer} has signed a flow and is on the deny list; let another user submit it, or upgrade the app if it "
-            "runs (`headwater upgrade`)"
         )
     return signer
 
@@ -157,11 +197,11 @@ def _is_of(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     return True
 
 
-def _has_signed(certificate: x509.Certificate, one: SignedFlow) -> bool:
+def _has_signed(certificate: x509.Certificate, one: SignedFlow, meaning: bytes) -> bool:
     key = certificate.public_key()
     try:
         if isinstance(key, ec.EllipticCurvePublicKey):  # the authority makes no others
-            key.verify(one.signature, _signable(one.flow, one.at_us), ec.ECDSA(hashes.SHA256()))
+            key.verify(one.signature, _signable(meaning, one.flow, one.at_us), ec.ECDSA(hashes.SHA256()))
             return True
     except InvalidSignature:
         pass

@@ -13,6 +13,7 @@ the same: that is how a function is mended.
 """
 
 import asyncio
+import datetime as dt
 import logging
 import time
 from typing import TYPE_CHECKING, Final
@@ -32,8 +33,9 @@ from headwater.runtime.service.asking import LOOK_S, Refused
 from headwater.runtime.service.flow_text import built, read_flow
 from headwater.runtime.service.homes import carried_homes
 from headwater.runtime.service.keeping import Owned, Phase, Upgrading
+from headwater.runtime.service.options import options_in_common
 from headwater.runtime.service.questions import Adopt, Hold, QuestionKind, UpgradeHere
-from headwater.runtime.service.requests import StatusTold, UpgradeTold
+from headwater.runtime.service.requests import FlowTold, StatusTold, UpgradeTold
 from headwater.runtime.status import AppState
 
 if TYPE_CHECKING:
@@ -83,6 +85,15 @@ class Upgrades:
         owned.upgrading = None
         return True
 
+    # --- what was said ------------------------------------------------------------------------------------------------
+
+    def flow_told(self, app: str, wish: bytes) -> FlowTold:
+        """Show an app's flow to who may replace it: what they do not say anew stays as it is, and they sign it all."""
+        owned = self._node.ownership.find(app)
+        signer = self._node.trust.asked(app, wish, dt.datetime.now(dt.UTC))
+        self._refuse_others(owned, signer, "its flow is asked for by")
+        return FlowTold(owned.name, owned.spec.flow)
+
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     async def begin(self, wanted: UpgradeHere) -> UpgradeTold:
@@ -91,11 +102,13 @@ class Upgrades:
         owned = ownership.find(wanted.app)
         self._refuse_busy(owned)
         trust = self._node.trust
-        after, signer = trust.arrived(wanted.flow)
-        self._refuse_others(owned, signer)
-        name, flow = read_flow(after).name, read_flow(trust.kept(owned.spec.flow).flow).name
-        if name != flow:
-            raise ownership.refused(f"the new version is of flow {name!r}, not of {flow!r}", "keep the name")
+        arrived, signer = trust.arrived(wanted.flow)
+        self._refuse_others(owned, signer, "the new version is signed by")
+        after, before = read_flow(arrived), read_flow(trust.kept(owned.spec.flow).flow)
+        if after.name != before.name:
+            raise ownership.refused(
+                f"the new version is of flow {after.name!r}, not of {before.name!r}", "keep the name"
+            )
         parts, silent = await ownership.parts(owned)
         if silent:
             raise ownership.refused(
@@ -122,6 +135,7 @@ class Upgrades:
             kept.begun,
             kept.given_up,
             plan.takes_rows,
+            options_in_common(before, after),
         )
 
     def _refuse_busy(self, owned: Owned) -> None:
@@ -129,11 +143,11 @@ class Upgrades:
             what = f"{owned.name} is being ended or upgraded already"
             raise self._node.ownership.refused(what, "wait until that is done")
 
-    def _refuse_others(self, owned: Owned, signer: Identity | None) -> None:
-        """Refuse a version that is signed by somebody whose app it is not; which node asks for it does not count."""
+    def _refuse_others(self, owned: Owned, signer: Identity | None, what: str) -> None:
+        """Refuse what is signed by somebody whose app it is not; which node asks for it does not count."""
         if signer is not None and not signer.role.includes(Role.OPERATE) and signer.name != owned.submitter:
             raise self._node.ownership.refused(
-                f"{owned.name} was submitted by {owned.submitter!r}, and the new version is signed by {signer.name!r}",
+                f"{owned.name} was submitted by {owned.submitter!r}, and {what} {signer.name!r}",
                 "ask for a certificate with the role 'operate'",
             )
 
@@ -285,7 +299,7 @@ class Upgrades:
         try:
             await self._node.asking.ask(peer, _adopt(owned, plan))
         except Refused as refusal:
-            return str(refusal)
+            return refusal.what  # where it was said goes before it already
         except HeadwaterError:
             return "is silent"
         return ""
@@ -308,7 +322,7 @@ class Upgrades:
         node.keeping.succeed(owned.id, successor)
         log.info("%s %s", successor.id, successor.note)
         node.handle(AppSubmitted(successor.spec, successor.placed, successor.has_run))
-        await node.directory.publish(node.ownership.whereabouts(successor))
+        await node.directory.publish(node.ownership.whereabouts(successor), owned.id)
         await node.ownership.forgotten(owned, away)
 
 

@@ -5,7 +5,6 @@ begins anew every time: sources at their start, checkpoints in a directory of it
 """
 
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +36,7 @@ from headwater.runtime.structured.settings import StructuredSettings
 from headwater.runtime.structured.sink_query import LOOK_S, SinkQuery
 from headwater.runtime.structured.trouble import TroubleBox
 from headwater.runtime.structured.watermarks import endings_of
+from headwater.runtime.temporary import Temporary
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +106,7 @@ def run_structured(
 
 def _place(flow: str, directory: Path | None, closing: ExitStack) -> Path:
     if directory is None:
-        temporary = tempfile.TemporaryDirectory(prefix="headwater-structured-", ignore_cleanup_errors=True)
-        return Path(closing.enter_context(temporary))
+        return closing.enter_context(Temporary("structured"))
     place = directory / f"{flow}-{uuid4().hex[:8]}"
     place.mkdir(parents=True)
     return place.resolve()

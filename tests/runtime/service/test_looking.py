@@ -1,0 +1,45 @@
+"""How an app is, as it is put together from what its nodes tell while some are silent."""
+
+import msgspec
+import pytest
+
+from headwater.engine.ledger import Ledger
+from headwater.model.peers import NodeId, Peer
+from headwater.node.messages import AppSpec, ChainSpec, Placed
+from headwater.runtime.service.keeping import Owned
+from headwater.runtime.service.looking import status_told, unopened_line
+from headwater.runtime.service.requests import PartLine
+
+OWNER, HOST, EARLIER = (Peer(NodeId(bytes([n]) * 16), f"10.0.0.{n}:7100", "here") for n in (1, 2, 3))
+
+
+def owned() -> Owned:
+    """An app with its source and sink at one node and all else at another, where it was not always."""
+    chains = (ChainSpec("count", 1, 0, (0,), keeps=True), ChainSpec("out", 0, 1, (0,), keeps=True))
+    spec = AppSpec("sums@1", OWNER.id, (OWNER,), chains)
+    placed = (Placed(0, HOST, OWNER), Placed(1, OWNER, OWNER))
+    return Owned(spec, "sums", "ann", ("made",), placed, has_run=True, nodes=(OWNER, HOST, EARLIER))
+
+
+def part(node: Peer, ledger: Ledger) -> PartLine:
+    """What a node tells that is at rest."""
+    return msgspec.structs.replace(unopened_line(node, node.address, []), ledger=ledger, is_idle=True)
+
+
+@pytest.mark.parametrize("dropped", [0, 30])
+def test_a_silent_node_that_has_nothing_to_run_any_more_matters_if_its_account_is_lacking(dropped: int) -> None:
+    """If every row that it took came out of it again, the books balance without it."""
+    kept = 100 - dropped
+    source = part(OWNER, Ledger(100, kept, 0, 0, 0, arrived=kept, departed=100))
+    host = part(HOST, Ledger(0, 0, 0, 0, 0, arrived=kept, departed=kept))
+    status = status_told(owned(), OWNER.address, [source, host], {EARLIER.address})
+    assert (status.silent, status.unaccounted) == ([], [EARLIER.address] if dropped else [])
+    assert (status.waiting, status.is_balanced) == (0, not dropped)
+
+
+def test_rows_that_wait_where_somebody_answers_are_counted_whoever_is_silent() -> None:
+    """More has arrived here than those who answer have sent; that is nothing to set off against what lies here."""
+    status = status_told(owned(), OWNER.address, [part(OWNER, Ledger(0, 60, 7, 0, 0, arrived=67))], {HOST.address})
+    assert (status.waiting, status.ledger.waiting) == (7, 7)
+    assert status.missing[-1] == "instance 0 (count) on 10.0.0.2:7100"
+    assert status.state == "nodes away"

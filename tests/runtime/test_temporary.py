@@ -1,0 +1,97 @@
+"""What killed processes leave in the temporary directory is deleted by the next one, and nothing else is."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from headwater.runtime.store import LmdbStore
+from headwater.runtime.temporary import Temporary, delete_left_by, sweep
+
+KILLED = """
+import os, signal
+from headwater.runtime.temporary import Temporary
+
+(Temporary("cluster").path / "rows").write_text("some")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary directory of our own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def left(place: Path) -> Path:
+    """What a process has left there that was killed."""
+    subprocess.run([sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(place)}, check=False)
+    [directory] = place.iterdir()
+    return directory
+
+
+def test_what_a_killed_process_has_left_is_deleted(left: Path) -> None:
+    sweep()
+    assert not left.exists()
+
+
+def test_what_belongs_to_a_process_that_lives_stays(place: Path) -> None:
+    """Also without a lock, as if the number of a dead process had been given to another."""
+    ours = Temporary("run")
+    reused = place / f"headwater-run-{os.getpid()}-abcdefgh"
+    reused.mkdir()
+    sweep()
+    assert (ours.path.exists(), reused.exists()) == (True, True)
+    ours.delete()
+    assert not ours.path.exists()
+
+
+def test_what_is_held_stays_though_its_process_seems_dead(place: Path, left: Path) -> None:
+    """As where containers share a temporary directory: the numbers of one mean nothing to the other."""
+    held = Temporary("store")
+    foreign = held.path.rename(left.with_name(left.name[:-8] + "elsewher"))
+    sweep()
+    assert (foreign.exists(), left.exists()) == (True, False)
+
+
+def test_what_a_node_still_works_in_stays(left: Path) -> None:
+    """A node that is a process of its own outlives the cluster's that was killed, for as long as it takes to end."""
+    store = LmdbStore(left / "node-01" / "store", disk_bytes=1 << 20)
+    store.own()
+    sweep()
+    assert left.exists()
+    store.close()
+    sweep()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("below", [".", "node-01", "node-01/store"])
+def test_what_the_user_names_stays(left: Path, below: str) -> None:
+    """Somebody who goes on with what a killed cluster has left."""
+    sweep(left / below)
+    assert (left / "rows").exists()
+
+
+def test_what_is_called_otherwise_or_is_no_directory_stays(place: Path, left: Path) -> None:
+    names = ["headwater-demo-abcdefgh", f"{left.name}-mine", "headwater-cluster-mine", f"{left.name[:-8]}data"]
+    for name in names:
+        (place / name).mkdir()
+    target = place / "elsewhere"
+    target.mkdir()
+    (place / f"{left.name[:-8]}linkedto").symlink_to(target)
+    (place / f"{left.name[:-8]}textfile").write_text("")
+    before = set(place.iterdir())
+    sweep()
+    assert before - set(place.iterdir()) == {left}
+
+
+def test_of_a_process_that_is_known_to_be_dead_all_is_deleted(place: Path, left: Path) -> None:
+    ours = Temporary("run")
+    delete_left_by(int(left.name.split("-")[2]))
+    assert list(place.iterdir()) == [ours.path]
+    ours.delete()
