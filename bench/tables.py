@@ -102,7 +102,7 @@ def peers(result: Result) -> str:
     rows = []
     for name, one in ours.items():
         latency = one["latency"]
-        throughput = one["held_rows_per_s"] or one["rows_per_s"]
+        throughput = one["rows_per_s"] if one["held_rows_per_s"] is None else one["held_rows_per_s"]
         cells = [
             f"{_number(ratios[f'{name}_throughput_vs_{peer}'])} · {_number(ratios[f'{name}_p99_vs_{peer}'])}"
             for peer in others

@@ -49,7 +49,7 @@ class Measured:
     """What was found of one contest on one engine."""
 
     rows_per_s: float  # that a burst was worked off with
-    held_rows_per_s: float | None  # of the ladder; None if it was left out, or no step was held
+    held_rows_per_s: float | None  # of the ladder; None if it was left out
     latency: Summary  # at the common pace
     percentiles: dict[str, float]
     cpu_s_per_million_rows: float
@@ -62,7 +62,7 @@ class Measured:
     @property
     def throughput(self) -> float:
         """What counts: the highest rate that was held; what a burst was worked off with, where that was not tried."""
-        return self.held_rows_per_s or self.rows_per_s
+        return self.rows_per_s if self.held_rows_per_s is None else self.held_rows_per_s
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,9 @@ def measure(engine: Engine, made: Input, spans: Spans, settings: dict[str, Any])
     rate = burst.rows / max(1e-3, (last_us - burst.began_us) / 1e6)
     summary = summarize(arrivals)
     steps = _ladder(engine, made, spans, settings, rate, summary) if spans.ladder else {}
-    held = [float(name) for name, step in steps.items() if step["held"]]
     measured = Measured(
         rows_per_s=round(rate, 1),
-        held_rows_per_s=round(max(held) * rate, 1) if held else None,
+        held_rows_per_s=highest_held(steps, contest.pace) if steps else None,
         latency=summary,
         percentiles=percentiles(arrivals),
         cpu_s_per_million_rows=round((looks[DRAINED].cpu_s - looks[BURST].cpu_s) / burst.rows * 1e6, 2),
@@ -110,6 +109,12 @@ def measure(engine: Engine, made: Input, spans: Spans, settings: dict[str, Any])
         result for copy in run.results for recording in copy for _, items in recording.batches for result in items
     ]
     return measured, told(contest, results, made.causes(results, checked), checked)
+
+
+def highest_held(steps: dict[str, Any], pace: float) -> float:
+    """Return the highest rate of a ladder that was held: the common pace, at which results came, if no step was."""
+    held = [float(step["rows_per_s"]) for step in steps.values() if step["held"]]
+    return max([pace, *held])
 
 
 def measure_many(engine: Engine, made: Input, copies: int, rate: float, spans: Spans, settings: dict[str, Any]) -> Many:

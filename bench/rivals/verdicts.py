@@ -73,7 +73,9 @@ def markdown(
     for count in copies:
         cells = (_many_cell(many.get(engine, {}).get(count)) for engine in engines)
         lines.append(f"| {count} × TM | " + " | ".join(cells) + " |")
-    legend = "rows/s held · p50 / p99 ms · CPU s per million rows · MB; for copies: p50 / p99 ms · cores · MB"
+    is_held = any(one.held_rows_per_s is not None for found in measured.values() for one in found.values())
+    rate = "rows/s held" if is_held else "rows/s of a burst"
+    legend = f"{rate} · p50 / p99 ms · CPU s per million rows · MB; for copies: p50 / p99 ms · cores · MB"
     told = [f"- {TITLES[engine]}, {what}: {why}" for engine, found in failures.items() for what, why in found.items()]
     return "\n".join([legend, "", *lines, "", *told]).rstrip() + "\n"
 
