@@ -107,3 +107,22 @@ def test_a_node_that_lacks_what_a_flow_needs_is_named_and_goes_on_once_it_has_it
         needed.touch()
         status = cluster.wait("copying", PATIENCE_S)
     assert (status.rows_in, status.rows_out, status.is_balanced) == (1, 1, True)
+
+
+def test_what_nobody_foresaw_keeps_an_app_waiting_but_not_for_ever(few: FewNodes, tmp_path: Path) -> None:
+    """As when a node cannot lay out a flow's text: no error of ours says so."""
+    lines, out = tmp_path / "lines.json", tmp_path / "out.json"
+    lines.write_text('{"n": 1}\n{"n": 2}\n')
+    flow = tmp_path / "copying.py"
+    flow.write_text(COPYING.format(imports="", lines=str(lines), out=str(out)))
+    reading, in_the_way = few.nodes[1].own.address, few.nodes[1].plant.flows
+    in_the_way.parent.mkdir(parents=True, exist_ok=True)
+    in_the_way.write_text("no directory")
+    with few.client(0) as cluster:
+        cluster.submit(flow, at={"lines": reading})
+        while (status := cluster.status("copying")).state != "troubled":
+            pass
+        assert any(error.startswith(f"{reading}: unforeseen (") for error in status.errors)
+        in_the_way.unlink()
+        status = cluster.wait("copying", PATIENCE_S)
+    assert (status.rows_in, status.rows_out, status.errors, status.is_balanced) == (2, 2, [], True)

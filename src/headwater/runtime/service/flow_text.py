@@ -195,10 +195,10 @@ def _lay_out(files: Mapping[str, str], place: Path) -> None:
 
 
 def _forget_module(name: str) -> None:
-    for known in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
-        file = getattr(sys.modules[known], "__file__", None)
+    for known, module in sys.modules.copy().items():  # a copy: other threads import meanwhile
+        file = getattr(module, "__file__", None) if known == name or known.startswith(f"{name}.") else None
         if file is not None and not file.startswith((sys.prefix, sys.base_prefix)):
-            del sys.modules[known]
+            sys.modules.pop(known, None)
 
 
 def forget_texts(directory: Path) -> None:

@@ -65,7 +65,7 @@ from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.leftovers import Leftovers
 from headwater.runtime.service.looking import Rates
 from headwater.runtime.service.owning import Ownership
-from headwater.runtime.service.plant import KeptFlow, Plant
+from headwater.runtime.service.plant import KeptFlow, Plant, Startable
 from headwater.runtime.service.replying import Replies
 from headwater.runtime.service.requests import REQUESTS
 from headwater.runtime.service.signing import Trust
@@ -263,23 +263,25 @@ class NodeService:
         while not self._is_stopping:
             match await self._wanted.get():
                 case StartInstance() as start:
-                    await self._carefully(self.plant.start(start))
+                    await self._carefully(self.plant.start(start), start)
                 case AwaitInstance() as awaited:
-                    await self._carefully(self.plant.opened(awaited))
+                    await self._carefully(self.plant.opened(awaited), awaited)
                 case EmptyInstance() as emptied:
                     await self._carefully(self.plant.empty(emptied))
                 case StopInstance() as stop:
                     await self._carefully(self.plant.stop(stop))
                 case KeptFlow() as kept:
-                    await self._carefully(self.plant.reopen_one(kept))
+                    await self._carefully(self.plant.reopen_one(kept), kept)
                 case act:
                     await self._carefully(act())
 
-    async def _carefully(self, doing: Awaitable[object]) -> None:
+    async def _carefully(self, doing: Awaitable[object], tried_again: Startable | None = None) -> None:
         try:
             await doing
-        except Exception:  # our mistake: it must be heard, and must not keep others from running
+        except Exception as mistake:  # our mistake: it must be heard, and must not keep others from running
             log.exception("something that the node wanted was not done")
+            if tried_again is not None:
+                self.plant.stumbled(tried_again, mistake)
 
     def new_id(self, name: str) -> str:
         """Return an id for an app that is submitted here: no two submissions have the same, whatever their names."""
