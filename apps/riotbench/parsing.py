@@ -6,10 +6,10 @@ number is null.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -63,11 +63,12 @@ class Parse:
         messages = [_decoded(text) for text in texts]
         entries = [field for field in self.dataset.fields if field.name != TIMESTAMP]
         names = [field.name for field in entries]
-        columns = dict(zip(names, zip(*(_values(message, names) for message in messages), strict=True), strict=True))
+        columns = dict(zip(entries, zip(*(_values(message, names) for message in messages), strict=True), strict=True))
         arrays = {
             MESSAGE_ID: pa.array(_hashes(texts)),
             TIMESTAMP: pa.array([_base_time(message) for message in messages], pa.int64()),
-            **{field.name: _column(field, columns[field.name]) for field in entries},
+            **{field.name: _texts(values) for field, values in columns.items() if field.kind == "sv"},
+            **_numbers({field: values for field, values in columns.items() if field.kind == "v"}, len(messages)),
         }
         if arrays[self.dataset.id_field].null_count:
             raise BadMessage(f"a message has no {self.dataset.id_field}")
@@ -136,14 +137,25 @@ def _values(message: _Message, names: list[str]) -> Sequence[str | float | None]
     return [by_name.get(name) for name in names]
 
 
-def _column(field: Field, values: Sequence[Any]) -> pa.Array:
-    if field.kind == "sv":
-        return pa.array([None if value in _ABSENT else str(value) for value in values], pa.string())
+def _texts(values: Sequence[str | float | None]) -> pa.Array:
+    return pa.array([None if value in _ABSENT else str(value) for value in values], pa.string())
+
+
+def _numbers(columns: Mapping[Field, Sequence[str | float | None]], rows: int) -> dict[str, pa.Array]:
+    """Return the columns of all numbers; they are read together, since of a few rows each costs as much as all."""
     try:
-        numbers = pa.array(values).cast(pa.float64())
+        together = pa.array([value for values in columns.values() for value in values]).cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # not all of them are numbers, or are written in one way
-        numbers = pa.array([_number(field, value) for value in values], pa.float64())
-    return pc.if_else(pc.is_finite(numbers), numbers, None)
+        together = pa.concat_arrays([_read_apart(field, values) for field, values in columns.items()])
+    together = pc.if_else(pc.is_finite(together), together, None)
+    return {field.name: together.slice(nth * rows, rows) for nth, field in enumerate(columns)}
+
+
+def _read_apart(field: Field, values: Sequence[str | float | None]) -> pa.Array:
+    try:
+        return pa.array(values).cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([_number(field, value) for value in values], pa.float64())
 
 
 def _number(field: Field, value: str | float | None) -> float | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.few_rows import FEW_ROWS, few_rows
+from headwater.connectors.few_rows import FEW_ROWS, FewRows
 
 SCHEMA: Final = pa.schema(
     [
@@ -66,7 +66,7 @@ fitting = st.fixed_dictionaries(
 def test_what_is_read_here_is_what_arrow_reads(listed: list[dict[str, object]]) -> None:
     """For any rows: the same values, and nothing that Arrow would refuse."""
     data = b"".join(orjson.dumps(row) + b"\n" for row in listed)
-    here = few_rows(data, SCHEMA)
+    here = FewRows(SCHEMA).read(data)
     if here is not None:
         there = arrows(data)
         assert there is not None
@@ -76,7 +76,7 @@ def test_what_is_read_here_is_what_arrow_reads(listed: list[dict[str, object]]) 
 def test_plain_rows_are_read_here() -> None:
     """What sensors send must not go the long way."""
     data = b'{"name":"a","speed":3,"count":4,"good":true,"at":"2015-07-15T00:00:00Z","more":{"x":1}}\n{"speed":-0.5}\n'
-    here, there = few_rows(data, SCHEMA), arrows(data)
+    here, there = FewRows(SCHEMA).read(data), arrows(data)
     assert here is not None
     assert there is not None
     assert said(here) == said(there)
@@ -107,10 +107,10 @@ def test_plain_rows_are_read_here() -> None:
 )
 def test_what_is_doubtful_or_much_is_left_to_arrow(data: bytes) -> None:
     """Whether it is a row, and which, must not depend on how many come together."""
-    assert few_rows(data, SCHEMA) is None
+    assert FewRows(SCHEMA).read(data) is None
 
 
 def test_a_type_that_is_not_plain_is_left_to_arrow() -> None:
     """Nested columns, other widths, decimals."""
-    assert few_rows(b'{"a":1}\n', pa.schema([("a", pa.int32())])) is None
-    assert few_rows(b'{"a":[1]}\n', pa.schema([("a", pa.list_(pa.int64()))])) is None
+    assert FewRows(pa.schema([("a", pa.int32())])).read(b'{"a":1}\n') is None
+    assert FewRows(pa.schema([("a", pa.list_(pa.int64()))])).read(b'{"a":[1]}\n') is None

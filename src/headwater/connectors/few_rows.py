@@ -6,7 +6,6 @@ both, this leaves to Arrow: `None` says nothing about the lines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
 from typing import Any, Final
 
 import orjson
@@ -17,33 +16,48 @@ EXACT_INT: Final = 1 << 53  # up to here a float holds every whole number
 INT64: Final = 1 << 63
 
 
-def few_rows(data: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Return the rows of these lines in the declared columns, just as Arrow's reader would; None to have it asked."""
-    if data.count(b"\n", 0, -1) >= FEW_ROWS or b"\\" in data:  # an escape may hide a name
-        return None
-    lines = data.removesuffix(b"\n").split(b"\n")
-    try:
-        rows = [orjson.loads(line) for line in lines]
-        columns = [_column(field, rows, data) for field in schema]
-    except (orjson.JSONDecodeError, pa.ArrowException, _Unsure):
-        return None
-    return pa.Table.from_arrays(columns, schema=schema)
+class FewRows:
+    """Reads lines in these columns."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Look at the columns once: of a few rows, each look would take longer than reading them."""
+        self.schema = schema
+        self._is_plain = len(set(schema.names)) == len(schema.names)
+        self._is_plain &= all(field.type.id in _PLAIN for field in schema)
+        self._columns = [(field.name, b'"%b"' % field.name.encode(), _PLAIN.get(field.type.id)) for field in schema]
+        self._struct = pa.struct([(field.name, _written_as(field.type)) for field in schema])
+        self._instants = [nth for nth, field in enumerate(schema) if pa.types.is_timestamp(field.type)]
+
+    def read(self, data: bytes) -> pa.Table | None:
+        """Return the rows of these lines, just as Arrow's reader would; None to have it asked."""
+        if not self._is_plain or data.count(b"\n", 0, -1) >= FEW_ROWS or b"\\" in data:  # an escape may hide a name
+            return None
+        try:
+            rows = [orjson.loads(line) for line in data.removesuffix(b"\n").split(b"\n")]
+            if not self._are_sure(rows, data):
+                return None
+            columns = pa.array(rows, self._struct).flatten()
+            for nth in self._instants:
+                columns[nth] = columns[nth].cast(self.schema.field(nth).type)
+        except (orjson.JSONDecodeError, pa.ArrowException):
+            return None
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _are_sure(self, rows: Sequence[Any], data: bytes) -> bool:
+        """Whether Arrow's reader would take these values for the same."""
+        if any(type(row) is not dict for row in rows):
+            return False
+        for name, quoted, is_plain in self._columns:
+            named = data.count(quoted)
+            if named > len(rows):  # perhaps twice in one row
+                return False
+            if named and is_plain and not all(is_plain(row.get(name), data) for row in rows):
+                return False
+        return True
 
 
-class _Unsure(Exception):
-    """Arrow's reader has to say."""
-
-
-def _column(field: pa.Field, rows: Sequence[Any], data: bytes) -> pa.Array:
-    kinds = _PLAIN.get(field.type.id)
-    if kinds is None or data.count(b'"%b"' % field.name.encode()) > len(rows):  # perhaps twice in one row
-        raise _Unsure
-    values = [row.get(field.name) for row in rows if type(row) is dict]
-    if len(values) != len(rows) or not all(map(kinds, values, repeat(data))):
-        raise _Unsure
-    if pa.types.is_timestamp(field.type):
-        return pa.array(values, pa.string()).cast(field.type)
-    return pa.array(values, field.type)
+def _written_as(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 def _is_text(value: Any, data: bytes) -> bool:

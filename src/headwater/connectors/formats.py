@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from headwater.connectors.columns import refuse_other_names
-from headwater.connectors.few_rows import few_rows
+from headwater.connectors.few_rows import FewRows
 from headwater.connectors.json_lines import read_json_lines
 from headwater.connectors.lines import Cut, cut_lines, cut_records
 from headwater.model.errors import SchemaMismatch
@@ -129,6 +129,10 @@ class JsonFormat:
 
     text_takes_all = False
 
+    def __init__(self) -> None:
+        """Read any columns."""
+        self._few: FewRows | None = None
+
     def cut(self, data: bytes, at_end: bool) -> Cut:
         """Find the complete lines."""
         return cut_lines(data, at_end=at_end)
@@ -139,9 +143,12 @@ class JsonFormat:
 
     def parse(self, data: bytes, schema: pa.Schema | None, declared: bool) -> pa.Table:
         """Parse whole lines; fields that a declared schema does not name are left out."""
-        few = few_rows(data, schema) if declared and schema is not None else None
-        if few is not None:
-            return few
+        if declared and schema is not None:
+            if self._few is None or self._few.schema is not schema:
+                self._few = FewRows(schema)
+            few = self._few.read(data)
+            if few is not None:
+                return few
         str(data, "utf-8")
         try:
             return read_json_lines(data, schema, infers=not declared)

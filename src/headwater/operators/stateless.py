@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from headwater.operators import functions
 from headwater.operators.base import Effect, Logic, Operator
 from headwater.operators.functions import Form, UserFunction, WrongResult
+from headwater.operators.predicates import truth_of
 from headwater.operators.state import KeyedState
 
 
@@ -119,26 +120,17 @@ class FilterLogic:
     """Runs a filter."""
 
     def __init__(self, config: Filter) -> None:
-        """Keep the configuration."""
-        self._config = config
+        """Get ready to evaluate the predicate."""
+        predicate = config.predicate
+        if isinstance(predicate, pc.Expression):
+            self._truth = truth_of(predicate)
+        else:
+            self._truth = partial(labels_by, predicate, config.form)
 
     def run(self, batch: pa.RecordBatch, state: KeyedState | None) -> Sequence[pa.RecordBatch]:
         """Evaluate the predicate and keep what it is true for."""
-        predicate = self._config.predicate
-        if isinstance(predicate, pc.Expression):
-            return (batch.filter(_truth_of(predicate, batch)),)
-        return (batch.filter(labels_by(predicate, self._config.form, batch)),)
-
-
-def _truth_of(expression: pc.Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Evaluate an expression on this thread.
-
-    `RecordBatch.filter` would hand it to Arrow's own threads: a few rows take five times as long then, and of many the
-    other cores belong to other workers.
-    """
-    rows = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
-    truth = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["truth"]), [rows])
-    return truth.to_table(use_threads=False).column(0).combine_chunks()
+        truth = self._truth(batch)
+        return (batch if truth.null_count == 0 and truth.false_count == 0 else batch.filter(truth),)
 
 
 def labels_by(predicate: UserFunction, form: Form, batch: pa.RecordBatch) -> pa.BooleanArray:
