@@ -1,6 +1,7 @@
 """What killed processes leave in the temporary directory is deleted by the next one, and nothing else is."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import headwater as hw
+from headwater.model.errors import EngineError
 from headwater.runtime.store import LmdbStore
-from headwater.runtime.temporary import Temporary, delete_left_by, sweep
+from headwater.runtime.temporary import SHORT, Temporary, delete_left_by, sweep
 
 KILLED = """
 import os, signal
@@ -33,6 +36,15 @@ def left(place: Path) -> Path:
     subprocess.run([sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(place)}, check=False)
     [directory] = place.iterdir()
     return directory
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary directory with too long a path for sockets."""
+    place = tmp_path / ("far" * 40)
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
 
 
 def test_what_a_killed_process_has_left_is_deleted(left: Path) -> None:
@@ -95,3 +107,36 @@ def test_of_a_process_that_is_known_to_be_dead_all_is_deleted(place: Path, left:
     delete_left_by(int(left.name.split("-")[2]))
     assert list(place.iterdir()) == [ours.path]
     ours.delete()
+
+
+def test_where_paths_are_too_long_for_sockets_they_are_elsewhere_and_swept_there_too(far: Path) -> None:
+    run, store = Temporary("run", has_sockets=True), Temporary("store")
+    assert (run.path.parent, store.path.parent) == (SHORT, far)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(run.path / "workers.sock"))
+    left = run.path.with_name(run.path.name.replace(str(os.getpid()), str(_dead())))
+    left.mkdir()
+    sweep()
+    assert (run.path.exists(), left.exists()) == (True, False)
+    for one_of_ours in (run, store):
+        one_of_ours.delete()
+
+
+def test_a_node_runs_a_flow_where_paths_are_too_long_for_sockets(far: Path) -> None:
+    result = hw.to.memory()
+    hw.run(hw.flow("far", hw.read.iterable([{"n": 1}]).map(lambda batch: batch).sink(result)), spark=False)
+    assert result.rows() == [{"n": 1}]
+    assert not list(far.iterdir())
+
+
+def test_a_place_that_does_not_take_a_directory_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "nowhere"))
+    with pytest.raises(EngineError, match=r"nowhere: No such file or directory; set TMPDIR"):
+        Temporary("run")
+
+
+def _dead() -> int:
+    """Return the number of a process that has ended."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return ended.pid

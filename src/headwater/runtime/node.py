@@ -81,7 +81,7 @@ class Node:
         self._temporary = Temporary("store") if self.config.store is None else None
         directory = self._temporary.path if self._temporary is not None else Path(self.config.store or ".")
         self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
-        self._run = Temporary("run")
+        self._run = Temporary("run", has_sockets=True)
         self._run_directory = self._run.path
         self.apps: dict[str, App] = {}
         self.notes: list[str] = []

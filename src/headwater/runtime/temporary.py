@@ -16,18 +16,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from headwater.model.errors import EngineError
 from headwater.runtime.store import OWNER_LOCK
 
 # As `mkdtemp` ends a name, and with numbers that a process can have.
 _OURS: Final = re.compile(r"headwater-(?:run|store|cluster|peers|spark|structured)-(?P<pid>\d{1,7})-[a-z0-9_]{8}")
+SHORT: Final = Path("/tmp")  # where sockets go if the user's temporary directory has too long a path for them
+SOCKET_PATH_MAX: Final = 103  # bytes that every system takes
+_IN_SHORT_NAMES: Final = len("/headwater-run-1234567-abcdefgh/workers.sock")
 
 
 class Temporary:
     """A directory that is there until it is deleted, or until somebody sweeps after this process was killed."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, has_sockets: bool = False) -> None:
         """Make it and hold it; `kind` says what is in it."""
-        self.path = Path(tempfile.mkdtemp(prefix=f"headwater-{kind}-{os.getpid()}-"))
+        place = _places()[-1 if has_sockets else 0]
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=f"headwater-{kind}-{os.getpid()}-", dir=place))
+        except OSError as failure:
+            what = f"no directory can be made in {place}: {failure.strerror}"
+            raise EngineError(f"{what}; set TMPDIR to one that is writable and has a short path") from failure
         assert _OURS.fullmatch(self.path.name), self.path
         self._held = os.open(self.path, os.O_RDONLY)
         with suppress(OSError):  # a file system without locks: there the number of the process has to do
@@ -64,7 +73,18 @@ def delete_left_by(pid: int) -> None:
 
 def _ours() -> Iterator[tuple[Path, int]]:
     """Return the directories of this user that processes of ours have made, with the number of each process."""
-    with os.scandir(tempfile.gettempdir()) as entries:
+    for place in _places():
+        yield from _ours_in(place)
+
+
+def _places() -> list[Path]:
+    """Return where directories of ours are; those with sockets are in the last."""
+    chosen = Path(tempfile.gettempdir())
+    return [chosen] if len(os.fsencode(chosen)) + _IN_SHORT_NAMES <= SOCKET_PATH_MAX else [chosen, SHORT]
+
+
+def _ours_in(place: Path) -> Iterator[tuple[Path, int]]:
+    with os.scandir(place) as entries:
         for entry in entries:
             called = _OURS.fullmatch(entry.name)
             with suppress(FileNotFoundError):  # somebody else sweeps too

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -113,6 +115,41 @@ def test_a_link_comes_back_after_the_receiver_was_restarted(loop: str, credentia
                 await until(lambda: other.pings()[-1] == last)
                 assert other.pings() == sorted(set(other.pings()))
                 assert other.pings()[-1] - first == len(other.pings()) - 1
+
+    told(story(), loop)
+
+
+class SlowOnce:
+    """Credentials whose first greeting takes longer than anybody may take to dial, as on a machine that is too busy."""
+
+    def __init__(self, given: Credentials, seconds: float) -> None:
+        self._given, self._seconds = given, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._given, name)
+
+    def greeting(self, role: str) -> Any:
+        until = time.monotonic() + self._seconds
+        while time.monotonic() < until:
+            pass
+        self._seconds = 0.0
+        return self._given.greeting(role)
+
+
+def test_a_connection_that_is_made_just_when_its_time_is_up_is_made_again(loop: str, credentials: Make) -> None:
+    """The loop closes it without a word; what was said would be written to nobody for ever."""
+
+    async def story() -> None:
+        limits = WireLimits(dial_s=1.0, redial_min_s=0.001, redial_max_s=0.01)
+        slow = cast("Credentials", SlowOnce(credentials(), 1.5))
+        async with station(slow, limits=limits) as one, station(credentials()) as other:
+            numbers = iter(range(1_000_000))
+
+            def is_heard() -> bool:
+                one.ping(other, next(numbers))
+                return bool(other.heard)
+
+            await until(is_heard)
 
     told(story(), loop)
 

@@ -209,14 +209,16 @@ class Outgoing:
             self._dialling = asyncio.get_running_loop().create_task(self._dial())
 
     async def _dial(self) -> None:
-        context = self._ground.dialling()
+        context, line = self._ground.dialling(), _Line(self)
         named = self._host if context is not None else None
         try:
             async with asyncio.timeout(self._ground.limits.dial_s):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: _Line(self), self._host, self._port, ssl=context, server_hostname=named
+                    lambda: line, self._host, self._port, ssl=context, server_hostname=named
                 )
         except (OSError, ValueError) as failure:  # of ssl, of time, and of names that cannot be looked up
+            if line is self._line:  # made just when the time was up: uvloop closes it and tells nobody
+                self._detach()
             self.failed(_told(failure))
         finally:
             self._dialling = None
