@@ -20,7 +20,7 @@ from headwater.runtime.remote_wire import (
     framed,
     to_remote,
 )
-from headwater.runtime.wire import SILENCE_S, BrokenFrame, Done, Goodbye, Heartbeat, Hello, Turn
+from headwater.runtime.wire import SILENCE_S, BrokenFrame, Done, Goodbye, Heartbeat, Hello, Turn, arrived
 
 _RECEIVE_BYTES: Final = 256 << 10
 
@@ -128,12 +128,9 @@ class RemoteLine:
 
     def _next(self) -> ToRemote | None:
         while not self._messages:
-            try:
-                arrived = self._sock.recv(_RECEIVE_BYTES)
-            except (TimeoutError, ConnectionError):
+            data = arrived(self._sock, _RECEIVE_BYTES)
+            if not data:
                 return None
-            if not arrived:
-                return None
-            self._messages = self._inbox.put(arrived)
+            self._messages = self._inbox.put(data)
         message: ToRemote = to_remote.decode(self._messages.pop(0))
         return message

@@ -15,6 +15,7 @@ from headwater.engine.reports import TurnReport
 FRAME_BYTES_MAX: Final = 8 << 20  # reports are counts; a larger frame is not one of ours
 HEARTBEAT_S: Final = 2.0
 SILENCE_S: Final = 10.0  # without any word from the node, a worker that waits leaves
+WAITS: Final = 4  # that this time is waited in
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
@@ -91,6 +92,26 @@ def cut_frames(buffer: bytearray) -> list[bytes]:
     return frames
 
 
+def arrived(sock: socket.socket, bytes_max: int) -> bytes:
+    """Wait for bytes; none if the other side is gone or has been silent for too long.
+
+    Silence is waited for piece by piece: where the whole machine stood still, one long wait would be over although
+    nobody could have said a word.
+    """
+    sock.settimeout(SILENCE_S / WAITS)
+    try:
+        for _ in range(WAITS):
+            try:
+                return sock.recv(bytes_max)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        return b""
+    finally:
+        sock.settimeout(SILENCE_S)
+
+
 class Line:
     """A worker's end of the connection: blocking, one message at a time."""
 
@@ -108,13 +129,10 @@ class Line:
     def receive(self) -> FromNode | None:
         """Wait for a message; None if the node is gone or has been silent for too long."""
         while not self._frames:
-            try:
-                arrived = self._sock.recv(65_536)
-            except (TimeoutError, ConnectionError):
+            data = arrived(self._sock, 65_536)
+            if not data:
                 return None
-            if not arrived:
-                return None
-            self._buffer += arrived
+            self._buffer += data
             self._frames = cut_frames(self._buffer)
         message: FromNode = from_node.decode(self._frames.pop(0))
         return message
