@@ -83,6 +83,17 @@ def test_an_app_for_which_the_only_steward_has_no_room_has_another_at_once(seed:
     assert len(stewards(world)) == 2
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_an_app_that_everybody_has_refused_is_offered_to_them_again(nodes: int) -> None:
+    """In a storm one was silent, and another no steward any more when it was asked; that does not hold for ever."""
+    world = ring(7, nodes, NodeConfig())
+    address = sorted(world.nodes)[0]
+    world.submit(world.random_app("app", operators=1, sources=1), address)
+    world.nodes[address].seeking.owned["app"].full.update(node.own.id for node in world.nodes.values())
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+    assert "app" in world.runs_since
+
+
 def test_an_appointment_goes_on_to_whom_of_the_zone_is_nearer_to_its_place() -> None:
     """The first who knows nobody nearer becomes the steward, and tells whoever looks for one."""
     world = ring(5, 20, NodeConfig())

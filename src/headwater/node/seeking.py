@@ -67,7 +67,7 @@ class Owned:
     has_run: bool = False  # now, or before we were restarted
     is_ending: bool = False
     hops: int = APPOINTED
-    full: set[NodeId] = field(default_factory=set)  # stewards that had no room
+    full: set[NodeId] = field(default_factory=set)  # stewards that had no room, or did not answer
     appointed: int = 0
 
 
@@ -187,6 +187,8 @@ class Seeking:
         ground = self._ground
         place = key_of(f"steward/{ground.own.zone}/{len(owned.full)}/{owned.appointed}")
         chosen = ground.nearest_of_zone(place, owned.full)
+        if chosen.id in owned.full:  # all have refused it, or were silent: by now they may have room, or be back
+            owned.full.clear()
         owned.appointed += 1
         full = tuple(sorted(owned.full))[:KNOWN_MAX]
         ground.send(chosen, m.Appointed(ground.own, owned.number, ground.own, place, PASSED_ON_MAX, full))
