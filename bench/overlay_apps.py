@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from random import Random
 from statistics import median
 from typing import Any, Final
@@ -206,11 +207,14 @@ class _TimedWorld(NodeWorld):
         return sent
 
 
-def step_costs(apps: int, nodes: int = 16) -> dict[str, float]:
+NODES_PER_APP: Final = 1.6  # that carry eight operators each; apps have ten on average, and up to thirteen
+
+
+def step_costs(apps: int) -> dict[str, float]:
     """Return the milliseconds of CPU that an app costs its steward on this machine, beside what is waited for."""
     world = _TimedWorld(1, zones=1, config=NodeConfig(steward_apps_max=apps), on_wire=True)
     first = world.add()
-    for _ in range(nodes - 1):
+    for _ in range(ceil(NODES_PER_APP * apps) - 1):
         world.add([first])
         world.run(0.5)
     assert world.run_until(world.is_whole, at_most=60.0)

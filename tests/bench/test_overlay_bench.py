@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from bench.overlay import GOALS, Plan, plan_for, run_plan
-from bench.overlay_apps import Deployed, Master, submit, with_costs
+from bench.overlay_apps import Deployed, Master, step_costs, submit, with_costs
 from bench.overlay_world import grow, in_a_copy, owner_of, percentile, rings_of, walk
 from headwater.model.peers import id_of
 from headwater.sim.network import Network
@@ -37,6 +37,11 @@ def test_the_forms_keep_the_papers_proportion_of_apps_to_nodes() -> None:
     assert (full.nodes, full.zones, full.apps) == (10_000, 20, (250, 500, 750, 1_000))
     assert [apps / quick.nodes for apps in quick.apps] == [apps / full.nodes for apps in full.apps]
     assert quick.failures == full.failures
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_all_apps_whose_costs_are_measured_find_room(quick: bool) -> None:
+    assert min(step_costs(plan_for(quick).timed_apps).values()) > 0
 
 
 def test_a_walk_is_the_way_that_a_message_takes() -> None:
