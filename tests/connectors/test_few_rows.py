@@ -86,6 +86,7 @@ def test_plain_rows_are_read_here() -> None:
     "data",
     [
         b'{"speed":1,"speed":2}\n',
+        b'{"speed":1,"speed":2}\n{}\n',
         b'{"sp\\u0065ed":1,"speed":2}\n',
         b'{"count":1.0}\n',
         b'{"count":9223372036854775808}\n',
@@ -111,6 +112,7 @@ def test_what_is_doubtful_or_much_is_left_to_arrow(data: bytes) -> None:
 
 
 def test_a_type_that_is_not_plain_is_left_to_arrow() -> None:
-    """Nested columns, other widths, decimals."""
+    """Nested columns, other widths, decimals; and columns that each row must have."""
+    assert FewRows(pa.schema([pa.field("a", pa.int64(), nullable=False)])).read(b'{"a":1}\n') is None
     assert FewRows(pa.schema([("a", pa.int32())])).read(b'{"a":1}\n') is None
     assert FewRows(pa.schema([("a", pa.list_(pa.int64()))])).read(b'{"a":[1]}\n') is None

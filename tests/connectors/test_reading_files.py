@@ -173,6 +173,17 @@ def test_bad_lines_are_skipped_and_counted_if_so_wished(tmp_path: Path) -> None:
     assert (first.unparsable, sum(answer.unparsable for answer in rest)) == (1, 3)
 
 
+@pytest.mark.parametrize("good", [1, 200])
+def test_a_line_without_a_column_that_each_row_must_have_is_bad_among_few_and_among_many(
+    tmp_path: Path, good: int
+) -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    path = file_with(tmp_path, '{"a":1}\n' * good + "{}\n" + '{"a":2}\n', "x.json")
+    assert rows_of(read.json(path, schema=schema, bad_lines="skip")) == [{"a": 1}] * good + [{"a": 2}]
+    with pytest.raises(ConnectorError, match=rf"x\.json:{good + 1}"):
+        rows_of(read.json(path, schema=schema))
+
+
 def test_an_unclosed_quote_costs_one_line_if_bad_lines_are_skipped(tmp_path: Path) -> None:
     """Not the rest of the file."""
     answers = drained(read.csv(file_with(tmp_path, 'a,b\n1,x\n2,"open\n3,z\n'), schema=PAIR, bad_lines="skip"))

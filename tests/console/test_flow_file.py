@@ -67,7 +67,15 @@ def test_a_file_that_wants_to_end_python_only_fails_to_load(write: Write) -> Non
         load_flows(str(write("ends.py", "import sys\nsys.exit(3)\n")))
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("missing.py", "there is no file"), (".", "is a directory")])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("missing.py", "there is no file"),
+        (".", "is a directory"),
+        ("storm.no_such_app", "is neither a file nor an application; `headwater apps` lists"),
+        ("a" * 300, "cannot be read: File name too long"),
+    ],
+)
 def test_what_is_no_file_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(FlowError, match=sentence):
         load_flows(str(tmp_path / name))

@@ -23,7 +23,7 @@ class FewRows:
         """Look at the columns once: of a few rows, each look would take longer than reading them."""
         self.schema = schema
         self._is_plain = len(set(schema.names)) == len(schema.names)
-        self._is_plain &= all(field.type.id in _PLAIN for field in schema)
+        self._is_plain &= all(field.nullable and field.type.id in _PLAIN for field in schema)
         self._columns = [(field.name, b'"%b"' % field.name.encode(), _PLAIN.get(field.type.id)) for field in schema]
         self._struct = pa.struct([(field.name, _written_as(field.type)) for field in schema])
         self._instants = [nth for nth, field in enumerate(schema) if pa.types.is_timestamp(field.type)]
@@ -49,10 +49,10 @@ class FewRows:
             return False
         for name, quoted, is_plain in self._columns:
             named = data.count(quoted)
-            if named > len(rows):  # perhaps twice in one row
-                return False
-            if named and is_plain and not all(is_plain(row.get(name), data) for row in rows):
-                return False
+            if named:
+                values = [row[name] for row in rows if name in row]
+                if named > len(values) or not (is_plain and all(is_plain(value, data) for value in values)):
+                    return False  # a name may be there twice in one row, or a value not be what it seems
         return True
 
 

@@ -145,7 +145,10 @@ def parsed_url(
         parts = urlsplit(f"//{authority}")
         port = parts.port
     except ValueError:
-        raise FlowError(f"the address of the {scheme} broker is not host or host:port") from None
+        raise FlowError(
+            f"the address of the {scheme} broker is not host or host:port, with a port up to 65535; in a user name or "
+            "password, all but letters and digits is written as %XX"
+        ) from None
     if not parts.hostname or parts.query or parts.fragment:
         raise FlowError(f"the {scheme} URL names no host; write {scheme}://host:port/topic")
     if parts.password is not None and password is not None:

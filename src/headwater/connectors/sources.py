@@ -161,8 +161,10 @@ class GeneratorSource:
         """Refuse what cannot be meant."""
         if not callable(self.function):
             raise FlowError(f"a generator needs a function of (first row, count), not a {type(self.function).__name__}")
-        if self.batch_rows < 1 or (self.rows is not None and self.rows < 0):
-            raise FlowError(f"batch_rows={self.batch_rows} must be at least 1 and rows={self.rows} at least 0")
+        if self.batch_rows < 1:
+            raise FlowError(f"batch_rows={self.batch_rows} must be at least 1")
+        if self.rows is not None and self.rows < 0:
+            raise FlowError(f"rows={self.rows} must be at least 0")
 
     def open(self, position: Position | None) -> SourceReader:
         """Start at the row of the position, or at row 0."""

@@ -1,5 +1,6 @@
 """`headwater explain`: what a flow compiles to, without running any of it; or that of an app that a cluster runs."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -80,7 +81,7 @@ def _is_file(written: str) -> bool:
     """Whether this means a file rather than an app."""
     head, _, name = written.rpartition(":")
     path = Path(head if head and name.isidentifier() else written)
-    return path.suffix == ".py" or path.is_file()
+    return path.suffix == ".py" or os.path.isfile(path)  # unlike Path's, it raises nothing at what cannot be a file
 
 
 def _write_picture(console: Console, graph: Graph, path: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from headwater.connectors import read, to
 from headwater.connectors.app import App
@@ -95,7 +94,7 @@ class Ends:
 
 def _stream_from(written: str, app: App, pace: dict[str, Any], *, is_kept: bool) -> Stream:
     _refuse_other_urls("--source", written)
-    if urlsplit(written).scheme in BROKERS:
+    if written.partition(":")[0] in BROKERS:
         if pace["rate"] is not None:
             raise ConfigError("--rate is not for a broker: its messages come when they come")
         expiry = KEPT if is_kept else UNKEPT
@@ -113,7 +112,7 @@ def _stream_from(written: str, app: App, pace: dict[str, Any], *, is_kept: bool)
 def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
     """Return the sink for one kind of result; all but the only one get their name into the topic or file."""
     _refuse_other_urls("--sink", written)
-    if urlsplit(written).scheme in BROKERS:
+    if written.partition(":")[0] in BROKERS:
         url = written if result == "results" else _deeper(written, result)
         return to.mqtt(url) if message is None else to.mqtt(url, format="text", column=message)
     path = Path(written)

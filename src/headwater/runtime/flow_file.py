@@ -49,9 +49,15 @@ def parted(written: str) -> tuple[Path, str | None]:
     """Return the file of `FLOW.py` or `FLOW.py:name`, and the name, if one is picked."""
     head, colon, tail = written.rpartition(":")
     path, name = (Path(head), tail) if colon and tail.isidentifier() and head else (Path(written), None)
-    if path.is_dir():
+    try:
+        is_directory, is_there = path.is_dir(), path.is_file()
+    except OSError as failure:
+        raise FlowError(f"{written[:100]} cannot be read: {failure.strerror}") from failure
+    if is_directory:
         raise FlowError(f"{path} is a directory; give a Python file that builds a flow")
-    if not path.is_file():
+    if not is_there and path.suffix != ".py":
+        raise FlowError(f"{path} is neither a file nor an application; `headwater apps` lists the applications")
+    if not is_there:
         raise FlowError(f"there is no file {path}")
     return path, name
 

@@ -92,13 +92,19 @@ def with_options(kind: type[App], settings: Sequence[str]) -> App:
         try:
             given[name] = msgspec.convert(value, kinds[name], strict=False)
         except msgspec.ValidationError as failure:
-            choices = ", ".join(map(str, get_args(kinds[name]))) if get_origin(kinds[name]) is Literal else ""
-            what = f"choose one of {choices}" if choices else failure
-            raise ConfigError(f"--set {setting}: {what}") from failure
+            raise ConfigError(f"--set {setting}: {_what_to_give(kinds[name]) or failure}") from failure
+        if given[name] != given[name]:  # no comparison with it holds, and nobody would see why
+            raise ConfigError(f"--set {setting}: give a number")
     try:
         return kind(**given)
     except ValueError as failure:  # an option that only the application itself can judge
         raise FlowError(f"{kind.name}: {failure}") from failure
+
+
+def _what_to_give(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"choose one of {', '.join(map(str, get_args(kind)))}"
+    return {int: "give a whole number", float: "give a number", bool: "give true or false"}.get(kind, "")
 
 
 def _package() -> tuple[str, Path]:

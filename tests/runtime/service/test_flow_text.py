@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from headwater.runtime.service.flow_text import _forget_module
+from headwater.model.errors import FlowError
+from headwater.runtime.service.flow_text import _forget_module, flow_texts
 
 NAMES = 2_000
 
@@ -42,3 +43,74 @@ def test_a_module_is_forgotten_while_another_thread_imports(tmp_path: Path) -> N
         module.__file__ = str(tmp_path / "beside_a_flow.py")
         _forget_module("beside_a_flow")
         assert "beside_a_flow" not in sys.modules
+
+
+FLOW = """
+import headwater as hw
+{imports}
+flow = hw.flow("{name}", hw.read.iterable([]).sink(hw.to.nothing()))
+"""
+
+
+def write(path: Path, imports: str = "") -> Path:
+    path.write_text(FLOW.format(imports=imports, name=path.stem[:20]))
+    return path
+
+
+def test_a_link_to_a_flow_travels_with_what_is_beside_the_file(tmp_path: Path) -> None:
+    """As where the latest of several releases is linked to."""
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "beside_a_link.py").write_text("LIMIT = 3\n")
+    write(release / "linked.py", "import beside_a_link")
+    (tmp_path / "current.py").symlink_to(release / "linked.py")
+    [text] = flow_texts(str(tmp_path / "current.py"))
+    assert (text.written, sorted(text.files)) == ("linked.py", ["beside_a_link.py", "linked.py"])
+
+
+def test_a_file_that_is_not_utf_8_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "latin.py")
+    path.write_bytes(b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + path.read_bytes())
+    with pytest.raises(FlowError, match=r"latin\.py is not UTF-8 text"):
+        flow_texts(str(path))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "marked.py")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    [text] = flow_texts(str(path))
+    assert text.files["marked.py"].startswith("\nimport")
+
+
+def test_what_lies_in_a_package_and_is_no_python_keeps_nobody_from_submitting(tmp_path: Path) -> None:
+    package = tmp_path / "package_with_old"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "old.py").write_text('print "of another Python"\n')
+    [text] = flow_texts(str(write(tmp_path / "packed.py", "import package_with_old")))
+    assert "package_with_old/old.py" in text.files
+
+
+def test_a_package_without_a_file_of_its_own_travels_too_and_is_forgotten(tmp_path: Path) -> None:
+    package = tmp_path / "package_without_init"
+    package.mkdir()
+    (package / "limits.py").write_text("LIMIT = 3\n")
+    path = write(tmp_path / "spacious.py", "from package_without_init import limits")
+    [text] = flow_texts(str(path))
+    assert sorted(text.files) == ["package_without_init/limits.py", "spacious.py"]
+    _forget_module("package_without_init")
+    assert not [name for name in sys.modules if name.startswith("package_without_init")]
+
+
+def test_a_directory_that_another_package_goes_before_does_not_travel(tmp_path: Path) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "notes.py").write_text("")
+    [text] = flow_texts(str(write(tmp_path / "other.py", "import numpy")))
+    assert sorted(text.files) == ["other.py"]
+
+
+def test_names_that_are_too_long_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(FlowError, match=r"the app name .* has 280 characters"):
+        flow_texts(str(write(tmp_path / "short.py")), called="7" * 280)
+    with pytest.raises(FlowError, match="the file's name has 223 characters; at most 200"):
+        flow_texts(str(write(tmp_path / ("long" * 55 + ".py"))))

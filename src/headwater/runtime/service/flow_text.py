@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Final
 
 import msgspec
@@ -96,6 +97,8 @@ def flow_texts(
 ) -> list[FlowText]:
     """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application, as text."""
     ends = ends or EndsText()
+    if called:
+        checked_name("app", called)
     flows = load_flows(written, ends.ends(), settings)
     if called and len(flows) > 1:
         names = ", ".join(flow.name for flow in flows)
@@ -103,8 +106,10 @@ def flow_texts(
     if is_name(written):
         file, files = written, {}
     else:
-        path, _ = parted(written)
-        file, files = path.name, _files_of(path.resolve())
+        path = parted(written)[0].resolve()  # a link's target has its modules beside it
+        file, files = path.name, _files_of(path)
+    if len(file) > NAME_CHARS_MAX:
+        raise FlowError(f"the file's name has {len(file)} characters; at most {NAME_CHARS_MAX} can travel")
     return [
         FlowText(flow.name, compile_flow(flow).fingerprint, file, files, tuple(settings), ends, called)
         for flow in flows
@@ -196,9 +201,15 @@ def _lay_out(files: Mapping[str, str], place: Path) -> None:
 
 def _forget_module(name: str) -> None:
     for known, module in sys.modules.copy().items():  # a copy: other threads import meanwhile
-        file = getattr(module, "__file__", None) if known == name or known.startswith(f"{name}.") else None
-        if file is not None and not file.startswith((sys.prefix, sys.base_prefix)):
-            sys.modules.pop(known, None)
+        if known == name or known.startswith(f"{name}."):
+            place = _place_of(module)
+            if place is not None and not place.startswith((sys.prefix, sys.base_prefix)):
+                sys.modules.pop(known, None)
+
+
+def _place_of(module: ModuleType) -> str | None:
+    """Return where a module is; a package without a file of its own is the directory that it was first found in."""
+    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
 
 
 def forget_texts(directory: Path) -> None:
@@ -219,14 +230,28 @@ def _files_of(path: Path) -> dict[str, str]:
             raise FlowError(
                 f"{path} imports more than {FILES_MAX} modules beside it; install them on the nodes instead"
             )
-        found[name] = one.read_text(encoding="utf-8")
+        found[name] = _source_of(one)
         waiting += _beside(path.parent, _imported(found[name], one))
     return found
 
 
+def _source_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as failure:
+        raise FlowError(f"{path} is not UTF-8 text, and only that can travel; save it as UTF-8") from failure
+    except OSError as failure:
+        raise FlowError(f"{path} cannot be read: {failure.strerror}") from failure
+
+
 def _imported(source: str, path: Path) -> set[str]:
+    """Return what a file imports. One that is no Python lies in a package and is not used, since the flow was built."""
     names: set[str] = set()
-    for node in ast.walk(parsed(source, path)):
+    try:
+        tree = parsed(source, path)
+    except (SyntaxError, ValueError):
+        return names
+    for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):
                 names |= {alias.name.partition(".")[0] for alias in aliases}
@@ -239,5 +264,13 @@ def _beside(directory: Path, names: set[str]) -> Iterator[Path]:
     for name in sorted(names):
         if (directory / f"{name}.py").is_file():
             yield directory / f"{name}.py"
-        elif (directory / name / "__init__.py").is_file():
+        elif (directory / name / "__init__.py").is_file() or _is_namespace(name, directory / name):
             yield from sorted((directory / name).rglob("*.py"))
+
+
+def _is_namespace(name: str, directory: Path) -> bool:
+    """Whether a directory without `__init__.py` was imported as a package, and not another of this name."""
+    module = sys.modules.get(name)
+    if module is None or getattr(module, "__file__", None) is not None:
+        return False
+    return str(directory) in {str(Path(place).resolve()) for place in getattr(module, "__path__", ())}
