@@ -260,8 +260,8 @@ def upgrade(
         say = screen(stderr=as_json)
         say.print(_upgrade_words(told, only_checked=check), soft_wrap=True, markup=False)
         if not check and not no_wait:
-            cluster.upgraded(told, _Progress(say).look)
-            say.print(f"version {told.version} of {told.app} runs", soft_wrap=True, markup=False)
+            status = cluster.upgraded(told, _Progress(say).look)
+            say.print(f"version {told.version} of {told.app} is {status.state}", soft_wrap=True, markup=False)
     if as_json:
         print_object(told)
 

@@ -185,14 +185,12 @@ class Cluster:
         return read_flow(Trust(lambda: self._credentials).running(told.flow).flow)
 
     def upgraded(self, told: UpgradeTold, on_look: Callable[[StatusTold], None] = lambda status: None) -> StatusTold:
-        """Wait until the next version of an app runs; raises EngineError if the one before goes on instead."""
+        """Wait until the next version of an app runs; raises EngineError if it fails, or the one before goes on."""
         while True:
             status = self.status(told.app)
             on_look(status)
-            if status.id == told.successor and status.state not in ("deploying", "troubled", "nodes away"):
+            if is_upgraded(told, status):
                 return status
-            if status.id == told.id and status.state != "upgrading":
-                raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
             time.sleep(LOOK_S)
 
     def logs(self, lines: int = 50, node: str = "") -> LogsTold:
@@ -240,6 +238,17 @@ class Cluster:
 
 def _now_us() -> int:
     return time.time_ns() // 1_000
+
+
+def is_upgraded(told: UpgradeTold, status: StatusTold) -> bool:
+    """Whether the next version of an app runs, or has run; raises EngineError if that will not be."""
+    if status.id == told.id and status.state != "upgrading":
+        raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
+    if status.id == told.successor and status.state == "failed":
+        raise EngineError(
+            f"version {told.version} of {told.app} has failed, mend it and upgrade again: {'; '.join(status.errors)}"
+        )
+    return status.id == told.successor and status.state not in ("deploying", "troubled", "nodes away")
 
 
 def is_at_rest(before: StatusTold, now: StatusTold) -> bool:
