@@ -9,12 +9,14 @@ with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
 import getpass
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from headwater.model.errors import ConfigError, EngineError
+from headwater.dataflow.compile import compile_flow
+from headwater.model.errors import ConfigError, EngineError, HeadwaterError
+from headwater.runtime.flow_file import load_flows
 from headwater.runtime.links.client import NodeClient, connect
 from headwater.runtime.links.credentials import Credentials, insecure_user, load_credentials
 from headwater.runtime.links.requests import RequestRefused
@@ -75,11 +77,32 @@ class Cluster:
         settings: Sequence[str] = (),
         name: str = "",
     ) -> list[Submitted]:
-        """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says."""
+        """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says.
+
+        Of several flows each is told of its own sources only.
+        """
         texts = flow_texts(str(flow), ends, settings, name)
-        if len(texts) > 1:
-            self._refuse_taken(str(flow), {text.app for text in texts})
-        return [self.submit_text(text, zone=zone, at=at) for text in texts]
+        if len(texts) == 1:
+            return [self.submit_text(texts[0], zone=zone, at=at)]
+        self._refuse_taken(str(flow), {text.app for text in texts})
+        sources = sources_by_flow(str(flow), ends, settings) if at else {}
+        return self._submit_all(texts, zone, places_by_flow(at or {}, sources))
+
+    def _submit_all(self, texts: list[FlowText], zone: str, places: Mapping[str, Mapping[str, str]]) -> list[Submitted]:
+        """Have several flows run; if one is refused, say which ones run all the same."""
+        submitted: list[Submitted] = []
+        for text in texts:
+            try:
+                submitted.append(self.submit_text(text, zone=zone, at=places.get(text.name)))
+            except HeadwaterError as failure:
+                if not submitted:
+                    raise
+                names = ", ".join(one.app for one in submitted)
+                raise EngineError(
+                    f"{failure}; submitted already, and still there: {names}; submit the others alone "
+                    f"({text.written}:{text.name}), or stop these"
+                ) from failure
+        return submitted
 
     def _refuse_taken(self, flow: str, names: set[str]) -> None:
         """Refuse a file of which one flow could not be submitted, before another one is."""
@@ -238,6 +261,21 @@ class Cluster:
 
 def _now_us() -> int:
     return time.time_ns() // 1_000
+
+
+def sources_by_flow(flow: str, ends: EndsText | None, settings: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the sources of each flow of a file."""
+    flows = load_flows(flow, (ends or EndsText()).ends(), settings)
+    return {one.name: tuple(compile_flow(one).sources) for one in flows}
+
+
+def places_by_flow(at: Mapping[str, str], sources: Mapping[str, Collection[str]]) -> dict[str, dict[str, str]]:
+    """Return where the sources of each flow are read; raises ConfigError if no flow has a source of that name."""
+    unknown = sorted(set(at).difference(*sources.values()))
+    if unknown:
+        known = "; ".join(f"{flow} has {', '.join(names)}" for flow, names in sources.items())
+        raise ConfigError(f"no flow has a source {unknown[0]!r}, so nothing is submitted: {known}")
+    return {flow: {name: at[name] for name in names if name in at} for flow, names in sources.items()}
 
 
 def is_upgraded(told: UpgradeTold, status: StatusTold) -> bool:
