@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.model.errors import ConfigError, HeadwaterError
-from headwater.runtime.address import host_and_port
+from headwater.runtime.address import ADDRESS_FORM, host_and_port
 from headwater.runtime.frames import Inbox, pieces_of
 from headwater.runtime.identity import Role
 from headwater.runtime.links.credentials import Credentials, Unwelcome, refuse_insecure_beyond_loopback
@@ -56,7 +56,7 @@ class Conversation:
         """Begin before the greeting."""
         place = host_and_port(address)
         if place is None:
-            raise ConfigError(f"{address!r} is not the address of a node; write it like 10.0.0.1:7100")
+            raise ConfigError(f"{address!r} is not the address of a node; {ADDRESS_FORM}")
         self.host, self.port = place
         self.address = address
         self.is_welcome = False
