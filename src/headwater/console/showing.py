@@ -204,7 +204,7 @@ def show_nodes(console: Console, told: NodesTold) -> None:
 
 
 def _list(*headings: str) -> Table:
-    """Return a table for cells that are `Text`: what is in brackets, as IPv6 addresses are, is markup in plain `str`."""
+    """Return a table for cells that are `Text`: brackets in a plain `str`, as of IPv6 addresses, are markup."""
     return Table(*headings, box=None, header_style="dim")
 
 

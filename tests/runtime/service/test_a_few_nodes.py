@@ -159,7 +159,7 @@ def test_each_flow_of_a_file_is_told_where_its_own_sources_are(few: FewNodes, tm
     few.add()
     other = few.add().own.address
     with few.client(0) as cluster:
-        with pytest.raises(ConfigError, match="no flow has a source 'up', so nothing .*: one has left; two has right"):
+        with pytest.raises(ConfigError, match=r"no flow has a source 'up', so nothing .*: one has left; two has right"):
             cluster.submit(file, at={"left": other, "up": other})
         assert cluster.apps().apps == []
         cluster.submit(file, at={"right": other})

@@ -23,6 +23,7 @@ from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts, read_flow
 from headwater.runtime.service.options import with_kept
 from headwater.runtime.service.requests import (
+    PATIENCE_S_MAX,
     REQUESTS,
     AppsTold,
     Drain,
@@ -179,6 +180,8 @@ class Cluster:
         the end of it. With `only_check` nothing is changed. What an application was told at its submission (`ends`,
         `settings`) and is not said anew stays as it was; without `keep_options` only what is said here counts.
         """
+        if not 0 < patience_s <= PATIENCE_S_MAX:
+            raise ConfigError(f"a patience of {patience_s:g} s is none; give more than 0 and at most {PATIENCE_S_MAX} s")
         ends = ends or EndsText()
         if keep_options:
             texts = self._next_versions(app, str(flow), ends, settings)
