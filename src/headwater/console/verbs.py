@@ -21,12 +21,44 @@ from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTol
 
 TO: Final = "HEADWATER_TO"
 ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]
+
+
+# What is on the command line goes before the environment, also where it says the other of two that exclude each other.
+# Typer reads it first, so that its source is known when that of the environment is read.
+
+
+def _certs_unless_insecure(context: typer.Context, value: Path | None) -> Path | None:
+    return None if _is_said(context, "insecure") and not _is_said(context, "certs") else value
+
+
+def _insecure_unless_certs(context: typer.Context, value: bool) -> bool:
+    return value and (_is_said(context, "insecure") or not _is_said(context, "certs"))
+
+
+def _is_said(context: typer.Context, option: str) -> bool:
+    """Whether an option is on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 CertsOption = Annotated[
     Path | None,
-    typer.Option("--certs", metavar="DIR", envvar="HEADWATER_CERTS", help="What `headwater certs user` made."),
+    typer.Option(
+        "--certs",
+        metavar="DIR",
+        envvar="HEADWATER_CERTS",
+        help="What `headwater certs user` made.",
+        callback=_certs_unless_insecure,
+    ),
 ]
 InsecureOption = Annotated[
-    bool, typer.Option("--insecure", envvar="HEADWATER_INSECURE", help="Without certificates, on this machine only.")
+    bool,
+    typer.Option(
+        "--insecure",
+        envvar="HEADWATER_INSECURE",
+        help="Without certificates, on this machine only.",
+        callback=_insecure_unless_certs,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 AtOption = Annotated[

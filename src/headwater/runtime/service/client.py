@@ -56,7 +56,10 @@ PATIENCE_S: Final = 120.0  # for the rows of a version that is to be replaced
 def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Credentials:
     """Return what a user shows to a node: a certificate, or on this machine nothing."""
     if insecure == (certs is not None):
-        raise ConfigError("give either --certs DIR or, on this machine, --insecure")
+        raise ConfigError(
+            "give either --certs DIR (or HEADWATER_CERTS) or, on this machine, --insecure (or HEADWATER_INSECURE)"
+            f"{', and not both' if insecure else ''}"
+        )
     return insecure_user(getpass.getuser()) if certs is None else load_credentials(Path(certs))
 
 
@@ -181,7 +184,9 @@ class Cluster:
         `settings`) and is not said anew stays as it was; without `keep_options` only what is said here counts.
         """
         if not 0 < patience_s <= PATIENCE_S_MAX:
-            raise ConfigError(f"a patience of {patience_s:g} s is none; give more than 0 and at most {PATIENCE_S_MAX} s")
+            raise ConfigError(
+                f"a patience of {patience_s:g} s is none; give more than 0 and at most {PATIENCE_S_MAX} s"
+            )
         ends = ends or EndsText()
         if keep_options:
             texts = self._next_versions(app, str(flow), ends, settings)
