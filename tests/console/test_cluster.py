@@ -122,6 +122,7 @@ def test_what_a_flow_prints_holds_up_no_node(three: list[str], at: Any, tmp_path
         (("explain", "nothing"), "there is no app 'nothing'"),
         (("explain", "nothing", "--svg", "nothing.svg"), "--svg are for flows here"),
         (("drain", "10.9.9.9:1"), "is not known here"),
+        (("drain", "f"), "give its address, or at least the first 4 digits of its id"),
         (("upgrade", "nothing", "no-such-file.py", "--patience", "0s"), "a patience of 0 s is none; give more than 0"),
         (("submit", "no-such-file.py"), "no-such-file.py"),
     ],

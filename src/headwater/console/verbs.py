@@ -186,7 +186,7 @@ def stop(
 
 
 def drain(
-    node: Annotated[str, typer.Argument(help="A node's address, or the first digits of its id.")],
+    node: Annotated[str, typer.Argument(help="A node's address, or the first digits of its id, at least 4.")],
     to: ToOption = HERE,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
     cancel: Annotated[
