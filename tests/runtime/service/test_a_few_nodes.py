@@ -459,6 +459,23 @@ flow = hw.flow("broken", hw.read.generator(make, rate=500, name="made").sink(hw.
 """
 
 
+def test_the_source_of_an_app_that_has_failed_is_stopped_and_only_one_without_more_rows_has_ended(
+    few: FewNodes, tmp_path: Path
+) -> None:
+    broken, both = tmp_path / "broken.py", tmp_path / "both.py"
+    broken.write_text(BROKEN)
+    both.write_text(LEFT_AND_RIGHT)
+    few.add()
+    with few.client(0) as cluster:
+        cluster.submit(broken)
+        cluster.submit(f"{both}:one")
+        while (failed := cluster.status("broken")).state != "failed":
+            pass
+        finished = cluster.wait("one", PATIENCE_S)
+    states = [source.state for status in (failed, finished) for part in status.parts for source in part.sources]
+    assert states == ["stopped", "ended"]
+
+
 def test_each_line_of_a_log_is_of_the_node_that_said_it(few: FewNodes, tmp_path: Path) -> None:
     """Nodes of one process: what their loops say, and what their threads say, of which a source's is one."""
     remember_log()

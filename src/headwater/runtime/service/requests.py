@@ -113,7 +113,7 @@ class SourceLine(msgspec.Struct, frozen=True):
     guarantee: str
     rows: int  # since the node was started
     rate: float  # rows a second, of late
-    state: str  # reading, paused, ended, held (for an upgrade)
+    state: str  # reading, paused, ended, stopped (its app has failed), held (for an upgrade)
 
 
 class InstanceLine(msgspec.Struct, frozen=True):
