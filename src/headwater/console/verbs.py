@@ -78,6 +78,7 @@ SinkOption = Annotated[
     str | None, typer.Option("--sink", metavar="URL|FILE", help="Where an application's results go.")
 ]
 HERE = "127.0.0.1:7100"
+TRIED: Final = " (tried "  # what follows in a trouble's words changes by the second
 SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
 
 
@@ -107,13 +108,31 @@ def submit(
         submitted = cluster.submit(flow, zone=zone, at=_places(at or []), ends=ends, settings=settings or (), name=name)
         if wait:
             for one in submitted:
-                _show_status(cluster.wait(one.app), as_json=as_json)
+                status = cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look)
+                _show_status(status, as_json=as_json)
             return
     if as_json:
         print_object({"submitted": submitted})
         return
     for one in submitted:
         print(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
+
+
+class _Troubles:
+    """Says what keeps an app from running, whenever that changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said: list[str] = []
+
+    def look(self, status: StatusTold) -> None:
+        if status.state == "failed":
+            return  # whoever waits is told why, and waits no more
+        causes = [error.partition(TRIED)[0] for error in status.errors]
+        if causes != self._said:
+            self._said = causes
+            words = f"{status.name} is {status.state}{': ' * bool(causes)}{'; '.join(status.errors)}"
+            self._console.print(words, soft_wrap=True, markup=False)
 
 
 def _places(written: list[str]) -> dict[str, str]:

@@ -229,7 +229,12 @@ class Cluster:
         answer: LogsTold = self._client.ask(GetLogs(lines, node))
         return answer
 
-    def wait(self, app: str, timeout_s: float | None = None) -> StatusTold:
+    def wait(
+        self,
+        app: str,
+        timeout_s: float | None = None,
+        on_look: Callable[[StatusTold], None] = lambda status: None,
+    ) -> StatusTold:
         """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
 
         Nodes that are away meanwhile are waited for, too.
@@ -245,6 +250,7 @@ class Cluster:
                     raise
                 time.sleep(LOOK_S)
                 continue
+            on_look(status)
             if status.state == "failed":
                 raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
             if before is not None and is_at_rest(before, status):
