@@ -122,6 +122,8 @@ def test_what_a_flow_prints_holds_up_no_node(three: list[str], at: Any, tmp_path
         (("explain", "nothing"), "there is no app 'nothing'"),
         (("explain", "nothing", "--svg", "nothing.svg"), "--svg are for flows here"),
         (("drain", "10.9.9.9:1"), "is not known here"),
+        (("drain", "f"), "give its address, or at least the first 4 digits of its id"),
+        (("upgrade", "nothing", "no-such-file.py", "--patience", "0s"), "a patience of 0 s is none; give more than 0"),
         (("submit", "no-such-file.py"), "no-such-file.py"),
     ],
 )
@@ -158,6 +160,25 @@ def test_people_see_which_node_is_away_and_that_the_ledger_lacks_its_part(headwa
             f"silent: {away}",
         ):
             assert words in told, told
+
+
+def test_whoever_waits_for_an_app_hears_once_what_it_lacks_and_when_it_goes_on(start: Start, tmp_path: Path) -> None:
+    lines, flow = tmp_path / "lines.json", tmp_path / "copying.py"
+    flow.write_text(
+        "import headwater as hw\n"
+        f"flow = hw.flow('copying', hw.read.json({str(lines)!r}, name='lines').sink(hw.to.nothing()))\n"
+    )
+    with FewNodes(tmp_path / "nodes") as few:
+        few.add()
+        waiting = start("submit", flow, "--to", few.nodes[0].own.address, "--insecure", "--wait")
+        assert waiting.stderr is not None
+        lacks = waiting.stderr.readline()
+        assert lacks.startswith("copying is troubled: ")
+        assert f"source 'lines' cannot be opened: {lines}" in lacks
+        lines.write_text('{"n": 1}\n')
+        told, after = waiting.communicate(timeout=PATIENCE_S)
+        assert (waiting.returncode, "finished" in told) == (0, True)
+        assert [line.split()[:2] for line in after.splitlines()] == [["copying", "is"]]
 
 
 # --- their end --------------------------------------------------------------------------------------------------------

@@ -59,6 +59,30 @@ def test_apps_are_those_of_the_cluster_that_the_environment_names(
     assert "127.0.0.1:1" in headwater("apps").stderr
 
 
+@pytest.mark.parametrize(
+    ("environment", "words", "reason"),
+    [
+        ({"HEADWATER_INSECURE": "1"}, ("--certs", "no-such-certs"), "no-such-certs"),
+        ({"HEADWATER_CERTS": "no-such-certs"}, ("--insecure",), "nothing listens there"),
+        ({"HEADWATER_CERTS": "no-such-certs"}, (), "no-such-certs"),
+        ({"HEADWATER_CERTS": "c", "HEADWATER_INSECURE": "1"}, (), "HEADWATER_INSECURE), and not both"),
+        ({}, ("--certs", "c", "--insecure"), "and not both"),
+        ({}, ("--insecure", "--certs", "c"), "and not both"),
+    ],
+)
+def test_certs_and_insecure_exclude_each_other_and_the_command_line_goes_before_the_environment(
+    headwater: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    words: tuple[str, ...],
+    reason: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = headwater("nodes", "--to", "127.0.0.1:1", *words)
+    assert (result.exit_code, reason in result.stderr) == (1, True), result.stderr
+
+
 def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(start: Start, write: Write) -> None:
     out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=60)
     assert "linear finished in" in out

@@ -39,6 +39,12 @@ def test_operators_stages_and_routes_are_told_though_the_source_does_not_exist(
     assert not Path("dead.jsonl").exists()
 
 
+def test_a_column_whose_name_has_brackets_is_told_whole(headwater: Command, write: Write) -> None:
+    told = headwater("explain", write("keyed.py", KEYED.replace("city", "city[i]"))).stdout
+    for words in ("city[i] string", "key(city[i])"):
+        assert words in told, told
+
+
 def test_json_tells_the_same(headwater: Command, write: Write) -> None:
     told = orjson.loads(headwater("explain", write("keyed.py", KEYED), "--json").stdout)
     assert told["flow"] == "keyed"

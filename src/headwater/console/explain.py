@@ -113,6 +113,7 @@ def print_explained(console: Console, told: Explained) -> None:
 
 
 def _table(*headings: str) -> Table:
+    """Return a table for cells that are `Text`: a column may be named `speed[m]`, which is no markup."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -124,7 +125,8 @@ def _operators(told: Explained) -> Table:
     by_name = {one.name: one for one in told.operators}
     for one in told.operators:
         inputs = ", ".join(given.operator + _port(given.port) for given in one.inputs)
-        table.add_row(one.name, _kind(one), inputs, "" if one.role == "sink" else _columns(by_name, one))
+        columns = "" if one.role == "sink" else _columns(by_name, one)
+        table.add_row(*map(Text, (one.name, _kind(one), inputs, columns)))
     return table
 
 
@@ -154,14 +156,14 @@ def _stages(told: Explained) -> Table:
     lines += [(chain.stage, chain.name, str(chain.instances), "exactly-once") for chain in told.chains]
     lines += [(sink.stage, f"sink {sink.name}", "1", guarantees[sink.name]) for sink in told.sinks]
     for stage, *rest in sorted(lines, key=lambda line: line[0]):
-        table.add_row(str(stage), *rest)
+        table.add_row(*map(Text, (str(stage), *rest)))
     return table
 
 
 def _routes(told: Explained) -> Table:
     table = _table("from", "to", "rows are spread by")
     for route in told.routes:
-        table.add_row(route.source + _port(route.port), route.target, _spread(route))
+        table.add_row(*map(Text, (route.source + _port(route.port), route.target, _spread(route))))
     return table
 
 

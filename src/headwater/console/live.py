@@ -206,7 +206,7 @@ def operator_table(operators: tuple[OperatorFigures, ...]) -> Table:
             "" if one.now.kind == "source" else wording.count(one.now.waiting),
             _utilisation(one.utilisation),
             *(_time(value) for value in (one.queue_ms, one.schedule_ms, one.compute_ms)),
-            one.now.note,
+            Text(one.now.note),
         )
     return table
 

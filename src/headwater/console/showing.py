@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
 
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +30,8 @@ STATE_STYLES = {
     "deploying": "yellow",
     "nodes away": "yellow",
 }
+NOTE_COLUMNS: Final = 40  # of a terminal, for what is to be said of a node; in a pipe it stays one line
+WIDE: Final = 10_000  # columns: more than any list has
 
 
 # --- an app over its tree ---------------------------------------------------------------------------------------------
@@ -175,25 +179,42 @@ def _problem_lines(told: StatusTold) -> Iterator[Text]:
 
 def show_apps(console: Console, told: AppsTold) -> None:
     """Print the apps of a cluster."""
-    table = Table("app", "id", "version", "state", "nodes", "submitted by", "to", box=None, header_style="dim")
+    table = _list("app", "id", "version", "state", "nodes", "submitted by", "to")
     for app in told.apps:
-        table.add_row(app.name, app.id, str(app.version), app.state, str(app.nodes), app.submitter, app.owner)
-    console.print(table if told.apps else "no apps")
+        cells = (app.name, app.id, str(app.version), app.state, str(app.nodes), app.submitter, app.owner)
+        table.add_row(*map(Text, cells))
+    if told.apps:
+        _print_whole(console, table)
+    else:
+        console.print("no apps")
     _show_silent(console, told.silent)
 
 
 def show_nodes(console: Console, told: NodesTold) -> None:
     """Print the nodes of a cluster."""
-    table = Table("node", "id", "zone", "operators", "apps", "", box=None, header_style="dim")
+    table = _list("node", "id", "zone", "operators", "apps")
+    table.add_column("", max_width=NOTE_COLUMNS if console.is_terminal else None)
     for one in told.nodes:
         refused = ", ".join(f"{count} {reason}" for reason, count in one.refused.items())
         note = "; ".join([*one.notes, *([f"refused: {refused}"] if refused else [])])
         state = "leaving" if one.is_draining else f"{one.load} of {one.capacity}"
-        table.add_row(one.address, one.id[:8], one.zone, state, str(one.apps), note)
-    console.print(table)
+        table.add_row(*map(Text, (one.address, one.id[:8], one.zone, state, str(one.apps), note)))
+    _print_whole(console, table)
     _show_silent(console, told.silent)
+
+
+def _list(*headings: str) -> Table:
+    """Return a table for cells that are `Text`: brackets in a plain `str`, as of IPv6 addresses, are markup."""
+    return Table(*headings, box=None, header_style="dim")
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as it is, also beyond the screen: half of an id or an address is of no use to anybody."""
+    needed = Measurement.get(console, console.options.update(max_width=WIDE), table).maximum
+    console.width = max(console.width, needed)
+    console.print(table)
 
 
 def _show_silent(console: Console, addresses: list[str]) -> None:
     for address in addresses:
-        console.print(f"silent: {address}", style="yellow")
+        console.print(Text(f"silent: {address}", "yellow"), soft_wrap=True)

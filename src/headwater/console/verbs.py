@@ -21,12 +21,44 @@ from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTol
 
 TO: Final = "HEADWATER_TO"
 ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]
+
+
+# What is on the command line goes before the environment, also where it says the other of two that exclude each other.
+# Typer reads it first, so that its source is known when that of the environment is read.
+
+
+def _certs_unless_insecure(context: typer.Context, value: Path | None) -> Path | None:
+    return None if _is_said(context, "insecure") and not _is_said(context, "certs") else value
+
+
+def _insecure_unless_certs(context: typer.Context, value: bool) -> bool:
+    return value and (_is_said(context, "insecure") or not _is_said(context, "certs"))
+
+
+def _is_said(context: typer.Context, option: str) -> bool:
+    """Whether an option is on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 CertsOption = Annotated[
     Path | None,
-    typer.Option("--certs", metavar="DIR", envvar="HEADWATER_CERTS", help="What `headwater certs user` made."),
+    typer.Option(
+        "--certs",
+        metavar="DIR",
+        envvar="HEADWATER_CERTS",
+        help="What `headwater certs user` made.",
+        callback=_certs_unless_insecure,
+    ),
 ]
 InsecureOption = Annotated[
-    bool, typer.Option("--insecure", envvar="HEADWATER_INSECURE", help="Without certificates, on this machine only.")
+    bool,
+    typer.Option(
+        "--insecure",
+        envvar="HEADWATER_INSECURE",
+        help="Without certificates, on this machine only.",
+        callback=_insecure_unless_certs,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 AtOption = Annotated[
@@ -46,6 +78,7 @@ SinkOption = Annotated[
     str | None, typer.Option("--sink", metavar="URL|FILE", help="Where an application's results go.")
 ]
 HERE = "127.0.0.1:7100"
+TRIED: Final = " (tried "  # what follows in a trouble's words changes by the second
 SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
 
 
@@ -75,13 +108,31 @@ def submit(
         submitted = cluster.submit(flow, zone=zone, at=_places(at or []), ends=ends, settings=settings or (), name=name)
         if wait:
             for one in submitted:
-                _show_status(cluster.wait(one.app), as_json=as_json)
+                status = cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look)
+                _show_status(status, as_json=as_json)
             return
     if as_json:
         print_object({"submitted": submitted})
         return
     for one in submitted:
         print(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
+
+
+class _Troubles:
+    """Says what keeps an app from running, whenever that changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said: list[str] = []
+
+    def look(self, status: StatusTold) -> None:
+        if status.state == "failed":
+            return  # whoever waits is told why, and waits no more
+        causes = [error.partition(TRIED)[0] for error in status.errors]
+        if causes != self._said:
+            self._said = causes
+            words = f"{status.name} is {status.state}{': ' * bool(causes)}{'; '.join(status.errors)}"
+            self._console.print(words, soft_wrap=True, markup=False)
 
 
 def _places(written: list[str]) -> dict[str, str]:
@@ -154,7 +205,7 @@ def stop(
 
 
 def drain(
-    node: Annotated[str, typer.Argument(help="A node's address, or the first digits of its id.")],
+    node: Annotated[str, typer.Argument(help="A node's address, or the first digits of its id, at least 4.")],
     to: ToOption = HERE,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is gone.")] = True,
     cancel: Annotated[
@@ -260,8 +311,8 @@ def upgrade(
         say = screen(stderr=as_json)
         say.print(_upgrade_words(told, only_checked=check), soft_wrap=True, markup=False)
         if not check and not no_wait:
-            cluster.upgraded(told, _Progress(say).look)
-            say.print(f"version {told.version} of {told.app} runs", soft_wrap=True, markup=False)
+            status = cluster.upgraded(told, _Progress(say).look)
+            say.print(f"version {told.version} of {told.app} is {status.state}", soft_wrap=True, markup=False)
     if as_json:
         print_object(told)
 

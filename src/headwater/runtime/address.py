@@ -13,6 +13,7 @@ from typing import Final
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _PROCESSES: Final = Path("/proc/self/ns/pid")
+ADDRESS_FORM: Final = "write it like 10.0.0.1:7100 or gw1.example.org:7100 (1 to 63 characters between dots)"
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:,/\[\]]+)):([0-9]{1,5})")
 
 
@@ -57,11 +58,20 @@ def this_machine() -> str:
 
 
 def host_and_port(written: str) -> tuple[str, int] | None:
-    """Read `host:port` or `[IPv6 address]:port`; None if it is neither."""
+    """Read `host:port` or `[IPv6 address]:port`; None if it is neither, or nobody could even look for the host."""
     found = _HOST_AND_PORT.fullmatch(written)
-    if found is None or int(found[3]) > 65_535:
+    if found is None or int(found[3]) > 65_535 or not _may_be_a_host(found[1] or found[2]):
         return None
     return found[1] or found[2], int(found[3])
+
+
+def _may_be_a_host(name: str) -> bool:
+    """Whether a name has parts of 1 to 63 characters each; sockets raise no OSError for others, but UnicodeError."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def address_of(host: str, port: int) -> str:

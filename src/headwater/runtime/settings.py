@@ -16,7 +16,7 @@ from typing import Any, Final
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.ids import checked_name
 from headwater.model.peers import PEERS_OF_A_MACHINE_MAX
-from headwater.runtime.address import host_and_port
+from headwater.runtime.address import ADDRESS_FORM, host_and_port
 from headwater.runtime.cluster import masters_of
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.links.credentials import Credentials, insecure_node, load_credentials
@@ -217,7 +217,7 @@ _READERS: Final[Mapping[str, Any]] = {
 def _checked_address(what: str, written: str) -> str:
     place = host_and_port(written)
     if place is None:
-        raise ConfigError(f"--{what} {written!r} is not an address; write it like 10.0.0.1:7100")
+        raise ConfigError(f"--{what} {written!r} is not an address; {ADDRESS_FORM}")
     return place[0]
 
 

@@ -62,6 +62,7 @@ class SourceTask:
     descriptor: int | None = None  # by which its rows come
     idle_until_us: int = 0
     ended: bool = False
+    is_exhausted: bool = False  # it has ended by itself, and was not stopped with its app
     closed: bool = False
     paused: bool = False
     has_giants: bool = False  # it has brought rows that are too large, which was said
@@ -373,7 +374,7 @@ def open_source(
 
 def _tell_stored(offer: _Offer) -> None:
     if offer.rows is None:  # only now: an app whose sources have ended and whose queues are empty is done
-        offer.task.ended = True
+        offer.task.ended = offer.task.is_exhausted = True
     elif offer.task.on_stored is not None:
         offer.task.on_stored(offer.rows.position)
 

@@ -295,6 +295,9 @@ def test_a_node_that_cannot_be_reached_is_told(cluster: Cluster) -> None:
         connect("255.255.255.255:1", cluster.user_credentials(Role.SEE), TABLE)
     with pytest.raises(ConfigError, match="'here' is not the address of a node"):
         connect("here", insecure_user("ann"), TABLE)
+    for nobody in ("a..b:7100", "a" * 70 + ".invalid:7100"):
+        with pytest.raises(ConfigError, match=r"is not the address of a node; .*1 to 63 characters between dots"):
+            connect(nobody, cluster.user_credentials(Role.SEE), TABLE)
     with pytest.raises(ConfigError, match="--insecure works on this machine only"):
         connect("10.0.0.1:7100", insecure_user("ann"), TABLE)
 
@@ -307,10 +310,23 @@ def test_a_client_with_a_certificate_of_another_cluster_is_told_what_to_check(
 
     async def story() -> None:
         async with at_desk(cluster.node_credentials(), Desk()) as one:
-            with pytest.raises(NodeLost, match="it is of another cluster's authority than ours; ask with"):
+            with pytest.raises(NodeLost, match="it is of another cluster's authority than ours; come with"):
                 await connect_async(one.address, foreign, TABLE)
-            with pytest.raises(NodeLost, match="it is of another cluster's authority than ours; ask with"):
+            with pytest.raises(NodeLost, match="it is of another cluster's authority than ours; come with"):
                 await asyncio.to_thread(connect, one.address, foreign, TABLE)
+
+    told(story())
+
+
+def test_a_client_with_a_certificate_is_told_that_a_node_has_none(cluster: Cluster) -> None:
+    ann = cluster.user_credentials(Role.SEE)
+
+    async def story() -> None:
+        async with at_desk(cluster.insecure(), Desk()) as one:
+            with pytest.raises(NodeLost, match="speaks no TLS; it may have been started with --insecure"):
+                await connect_async(one.address, ann, TABLE)
+            with pytest.raises(NodeLost, match="speaks no TLS; it may have been started with --insecure"):
+                await asyncio.to_thread(connect, one.address, ann, TABLE)
 
     told(story())
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from headwater.runtime.links.outgoing import Drop
 from headwater.runtime.links.refusals import Reason, Refusals
 from headwater.runtime.links.speech import VERSION, Greeting, Refusal, Welcome
 from tests.runtime.links.guests import assert_it_works, guest, refused
-from tests.runtime.links.wires import Clock, Cluster, station, told, until
+from tests.runtime.links.wires import LOOPS, Clock, Cluster, station, told, until
 
 # --- certificates -----------------------------------------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ def test_a_node_at_another_address_than_in_its_certificate_is_not_spoken_to(
         elsewhere = cluster.node_credentials(addresses=("10.9.8.7",))
         async with station(cluster.node_credentials()) as one, station(elsewhere) as other:
             one.ping(other, 0)
-            await until(lambda: "IP address mismatch" in caplog.text)
+            await until(lambda: "it does not name 127.0.0.1; use an address that" in caplog.text)
             assert other.heard == []
 
     told(story())
@@ -276,10 +277,29 @@ def test_users_cannot_stand_in_for_nodes(cluster: Cluster, caplog: pytest.LogCap
         async with station(cluster.node_credentials()) as one:
             one.ping(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", 0)
             await until(lambda: "no connection to" in caplog.text)
-            assert "certificate is not to be trusted" in caplog.text
+            assert "certificate is not to be trusted: it is not one for nodes" in caplog.text
         server.close()
 
     told(story())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_node_that_dials_one_of_another_cluster_or_without_certificates_says_what_to_do(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, loop: str
+) -> None:
+    async def story() -> None:
+        foreign = Cluster(tmp_path).node_credentials()
+        async with (
+            station(cluster.node_credentials()) as one,
+            station(foreign) as other,
+            station(cluster.insecure()) as bare,
+        ):
+            one.ping(other, 0)
+            await until(lambda: "another cluster's authority than ours; come with certificates of its" in caplog.text)
+            one.ping(bare, 0)
+            await until(lambda: "speaks no TLS; it may have been started with --insecure" in caplog.text)
+
+    told(story(), loop)
 
 
 # --- telling of it ----------------------------------------------------------------------------------------------------

@@ -267,13 +267,23 @@ def test_messages_to_whom_nobody_can_reach_are_dropped_when_they_are_stale(clust
     told(story())
 
 
-def test_a_name_that_cannot_be_looked_up_is_an_address_that_cannot_be_reached(cluster: Cluster) -> None:
+def test_a_name_that_nobody_could_look_up_is_no_address(cluster: Cluster) -> None:
     async def story() -> None:
         async with station(cluster.node_credentials()) as one:
-            for address in ("x" * 70 + ".example:1", "a..b:1"):
+            for address in ("x" * 70 + ".example:1", "a..b:1", "\u00fc" * 60 + ":1"):
                 one.ping(address, 0)
-                await until_at_least(lambda: max(way._failures for way in one.wire._ways.values()), 1)
-                one.wire._ways.clear()
+            assert (one.wire.status().dropped, one.wire.status().destinations) == ({Drop.BAD_ADDRESS: 3}, 0)
+
+    told(story())
+
+
+def test_a_name_for_which_the_resolver_raises_no_oserror_is_an_address_that_cannot_be_reached(cluster: Cluster) -> None:
+    """With a zero in it: nobody types such an address, but a node may be told of it."""
+
+    async def story() -> None:
+        async with station(cluster.node_credentials()) as one:
+            one.ping("a\0b:1", 0)
+            await until_at_least(lambda: max(way._failures for way in one.wire._ways.values()), 1)
 
     told(story())
 

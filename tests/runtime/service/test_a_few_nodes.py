@@ -10,7 +10,7 @@ import pytest
 import headwater as hw
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.explained import explained
-from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from headwater.runtime.identity import Role
@@ -143,6 +143,46 @@ def test_a_file_of_several_flows_is_submitted_whole_or_not_at_all(few: FewNodes,
         assert [app.name for app in cluster.apps().apps] == ["two"]
         cluster.stop("two")
         assert {one.app for one in cluster.submit(file)} == {"one", "two"}
+
+
+LEFT_AND_RIGHT: Final = """
+import headwater as hw
+one = hw.flow("one", hw.read.iterable([{"n": 1}], name="left").sink(hw.to.nothing()))
+two = hw.flow("two", hw.read.iterable([{"n": 2}], name="right").sink(hw.to.nothing()))
+"""
+
+
+def test_each_flow_of_a_file_is_told_where_its_own_sources_are(few: FewNodes, tmp_path: Path) -> None:
+    """A name that none of them has is refused before any is submitted."""
+    file = tmp_path / "both.py"
+    file.write_text(LEFT_AND_RIGHT)
+    few.add()
+    other = few.add().own.address
+    with few.client(0) as cluster:
+        with pytest.raises(ConfigError, match=r"no flow has a source 'up', so nothing .*: one has left; two has right"):
+            cluster.submit(file, at={"left": other, "up": other})
+        assert cluster.apps().apps == []
+        cluster.submit(file, at={"right": other})
+        cluster.wait("two", PATIENCE_S)
+        read = {
+            source.name: part.node
+            for app in ("one", "two")
+            for part in cluster.status(app).parts
+            for source in part.sources
+        }
+    assert read == {"left": few.nodes[0].own.address, "right": other}
+
+
+def test_if_a_later_flow_of_a_file_is_refused_it_is_told_which_are_there(few: FewNodes, tmp_path: Path) -> None:
+    file = tmp_path / "both.py"
+    file.write_text(LEFT_AND_RIGHT)
+    few.add()
+    with few.client(0) as cluster:
+        with pytest.raises(
+            EngineError, match=r"'10\.9\.9\.9:1' is not known .*; submitted already.*: one; .*both\.py:two"
+        ):
+            cluster.submit(file, at={"right": "10.9.9.9:1"})
+        assert [app.name for app in cluster.apps().apps] == ["one"]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -417,6 +457,23 @@ def make(first, count):
 
 flow = hw.flow("broken", hw.read.generator(make, rate=500, name="made").sink(hw.to.nothing()))
 """
+
+
+def test_the_source_of_an_app_that_has_failed_is_stopped_and_only_one_without_more_rows_has_ended(
+    few: FewNodes, tmp_path: Path
+) -> None:
+    broken, both = tmp_path / "broken.py", tmp_path / "both.py"
+    broken.write_text(BROKEN)
+    both.write_text(LEFT_AND_RIGHT)
+    few.add()
+    with few.client(0) as cluster:
+        cluster.submit(broken)
+        cluster.submit(f"{both}:one")
+        while (failed := cluster.status("broken")).state != "failed":
+            pass
+        finished = cluster.wait("one", PATIENCE_S)
+    states = [source.state for status in (failed, finished) for part in status.parts for source in part.sources]
+    assert states == ["stopped", "ended"]
 
 
 def test_each_line_of_a_log_is_of_the_node_that_said_it(few: FewNodes, tmp_path: Path) -> None:

@@ -200,6 +200,17 @@ def test_a_function_that_failed_is_mended_by_an_upgrade_which_takes_the_rows_tha
     check_each_once(written(tmp_path), 1_000)
 
 
+def test_whoever_waits_for_a_version_that_fails_is_told_that_and_why(few: FewNodes, version: Version) -> None:
+    """It has taken the place of the one before all the same, so what helps is another one."""
+    with few.client(2) as cluster:
+        running(cluster, few, version())
+        told = cluster.upgrade("counting", version(fault="raise ValueError('no such gauge')"))
+        until(cluster, lambda status: (status.id, status.state) == (told.successor, "failed"))
+        failed = "version 2 of counting has failed, mend it and upgrade again: .*ValueError: no such gauge"
+        with pytest.raises(EngineError, match=failed):
+            cluster.upgraded(told)
+
+
 # --- what an application was told -------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from headwater.model.errors import ConfigError, HeadwaterError
-from headwater.runtime.address import host_and_port
+from headwater.runtime.address import ADDRESS_FORM, host_and_port
 from headwater.runtime.frames import Inbox, pieces_of
 from headwater.runtime.identity import Role
 from headwater.runtime.links.credentials import Credentials, Unwelcome, refuse_insecure_beyond_loopback
+from headwater.runtime.links.distrust import why_not_secure
 from headwater.runtime.links.limits import WireLimits
 from headwater.runtime.links.requests import RequestRefused, RequestTable
 from headwater.runtime.links.speech import (
@@ -40,10 +41,6 @@ _PIECE_BYTES: Final = 1 << 20
 _LIMITS: Final = WireLimits()
 _ANSWERED_BYTES_MAX: Final = _LIMITS.answer_bytes + (1 << 10)  # the answer, and to which question it is one
 
-# How OpenSSL numbers what is wrong with a certificate (x509_vfy.h).
-_OTHER_AUTHORITY: Final = frozenset({7, 18, 19, 20, 21})  # nobody we know has signed it, or under a name that we know
-_OTHER_ADDRESS: Final = frozenset({62, 64})  # a host's name, an IP address
-
 
 class NodeLost(HeadwaterError):
     """A node cannot be reached, does not answer, or does not let us in."""
@@ -56,7 +53,7 @@ class Conversation:
         """Begin before the greeting."""
         place = host_and_port(address)
         if place is None:
-            raise ConfigError(f"{address!r} is not the address of a node; write it like 10.0.0.1:7100")
+            raise ConfigError(f"{address!r} is not the address of a node; {ADDRESS_FORM}")
         self.host, self.port = place
         self.address = address
         self.is_welcome = False
@@ -120,10 +117,8 @@ class Conversation:
     def lost(self, failure: BaseException | None) -> NodeLost:
         """Return the error for a connection that could not be made or was lost."""
         match failure:
-            case ssl.SSLCertVerificationError():
-                why = f"its certificate is not to be trusted: {_why_not_trusted(failure, self.host)}"
             case ssl.SSLError():
-                why = f"no secure connection ({failure.reason}); is our certificate of its cluster, and still valid?"
+                why = why_not_secure(failure, self.host)
             case TimeoutError() if self.is_welcome:
                 why = "it does not answer in time; ask again, or another node of its cluster"
             case TimeoutError():
@@ -141,19 +136,6 @@ class Conversation:
             case _:
                 why = "it hung up without a word; is our certificate of its cluster, and still valid?"
         return NodeLost(f"the node at {self.address} cannot be asked: {why}")
-
-
-def _why_not_trusted(failure: ssl.SSLCertVerificationError, host: str) -> str:
-    """Return what is wrong with a certificate, and what to do about it."""
-    match failure.verify_code:
-        case code if code in _OTHER_AUTHORITY:
-            return "it is of another cluster's authority than ours; ask with certificates of its cluster"
-        case code if code in _OTHER_ADDRESS:
-            return (
-                f"it does not name {host}; use an address that `headwater certs show` lists for it, "
-                f"or issue one with `headwater certs node --address {host}`"
-            )
-    return f"{failure.verify_message}; set the clocks right, or renew it with `headwater certs renew`"
 
 
 def _framed(message: Any) -> bytes:

@@ -20,6 +20,7 @@ from headwater.model.time import SECOND, Instant
 from headwater.runtime.frames import Inbox, pieces_of
 from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.credentials import Credentials, Unwelcome, is_loopback
+from headwater.runtime.links.distrust import why_not_secure
 from headwater.runtime.links.emulation import EmulatedLink
 from headwater.runtime.links.lanes import Lanes
 from headwater.runtime.links.limits import GREETING_BYTES_MAX, WireLimits
@@ -219,7 +220,7 @@ class Outgoing:
         except (OSError, ValueError) as failure:  # of ssl, of time, and of names that cannot be looked up
             if line is self._line:  # made just when the time was up: uvloop closes it and tells nobody
                 self._detach()
-            self.failed(_told(failure))
+            self.failed(_told(failure, self._host))
         finally:
             self._dialling = None
 
@@ -391,14 +392,12 @@ class _Line(asyncio.Protocol):
         self._way.lost(self)
 
 
-def _told(failure: Exception) -> str:
+def _told(failure: Exception, host: str) -> str:
     match failure:
         case TimeoutError():
             return "it does not answer in time"
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not to be trusted: {failure.verify_message}"
         case ssl.SSLError():
-            return f"no secure connection: {failure.reason}"
+            return why_not_secure(failure, host)
         case OSError():
             return failure.strerror or str(failure)
     return str(failure)

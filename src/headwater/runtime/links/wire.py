@@ -25,7 +25,7 @@ from headwater.model.peers import NodeId
 from headwater.model.time import SECOND, Duration
 from headwater.node.messages import AnyNodeMessage
 from headwater.overlay.table import congestion_of
-from headwater.runtime.address import address_of, host_and_port
+from headwater.runtime.address import ADDRESS_FORM, address_of, host_and_port
 from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.credentials import Credentials, is_loopback, refuse_insecure_beyond_loopback
 from headwater.runtime.links.emulation import LinkTable
@@ -58,7 +58,7 @@ class WireConfig:
         """Refuse what is no address."""
         for what, written in (("listen", self.listen), ("advertise", self.advertise)):
             if written is not None and host_and_port(written) is None:
-                raise ConfigError(f"{written!r} is not an address to {what}; write it like 10.0.0.1:7100")
+                raise ConfigError(f"{written!r} is not an address to {what}; {ADDRESS_FORM}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 
 STATUS_S: Final = 3 * LOOK_S  # for an app's owner, which asks other nodes itself
+ID_DIGITS_MIN: Final = 4  # by which a node may be called: fewer would soon mean several
 
 
 class Desk:
@@ -158,13 +159,15 @@ class Desk:
 
     def _named(self, place: str, peers: list[Peer], silent: list[str]) -> Peer:
         """Return the node that a user means by an address, or by the first digits of an id."""
-        found = [
-            peer for peer in peers if peer.address == place or (len(place) >= 4 and peer.id.hex().startswith(place))
-        ]
+        is_long = len(place) >= ID_DIGITS_MIN
+        found = [peer for peer in peers if peer.address == place or (is_long and peer.id.hex().startswith(place))]
         if len(found) == 1:
             return found[0]
         why = "is silent" if place in silent else "is not known here" if not found else "may be one of several"
-        raise self._refused(f"node {place!r} {why}", "`headwater nodes` lists them")
+        remedy = "`headwater nodes` lists them"
+        if not is_long:
+            remedy = f"give its address, or at least the first {ID_DIGITS_MIN} digits of its id; {remedy}"
+        raise self._refused(f"node {place!r} {why}", remedy)
 
     def _in_zone(self, zone: str, peers: list[Peer]) -> Peer:
         found = sorted(peer for peer in peers if peer.zone == zone)

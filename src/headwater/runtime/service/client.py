@@ -9,18 +9,21 @@ with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
 import getpass
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from headwater.model.errors import ConfigError, EngineError
+from headwater.dataflow.compile import compile_flow
+from headwater.model.errors import ConfigError, EngineError, HeadwaterError
+from headwater.runtime.flow_file import load_flows
 from headwater.runtime.links.client import NodeClient, connect
 from headwater.runtime.links.credentials import Credentials, insecure_user, load_credentials
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts, read_flow
 from headwater.runtime.service.options import with_kept
 from headwater.runtime.service.requests import (
+    PATIENCE_S_MAX,
     REQUESTS,
     AppsTold,
     Drain,
@@ -53,7 +56,10 @@ PATIENCE_S: Final = 120.0  # for the rows of a version that is to be replaced
 def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Credentials:
     """Return what a user shows to a node: a certificate, or on this machine nothing."""
     if insecure == (certs is not None):
-        raise ConfigError("give either --certs DIR or, on this machine, --insecure")
+        raise ConfigError(
+            "give either --certs DIR (or HEADWATER_CERTS) or, on this machine, --insecure (or HEADWATER_INSECURE)"
+            f"{', and not both' if insecure else ''}"
+        )
     return insecure_user(getpass.getuser()) if certs is None else load_credentials(Path(certs))
 
 
@@ -75,11 +81,32 @@ class Cluster:
         settings: Sequence[str] = (),
         name: str = "",
     ) -> list[Submitted]:
-        """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says."""
+        """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says.
+
+        Of several flows each is told of its own sources only.
+        """
         texts = flow_texts(str(flow), ends, settings, name)
-        if len(texts) > 1:
-            self._refuse_taken(str(flow), {text.app for text in texts})
-        return [self.submit_text(text, zone=zone, at=at) for text in texts]
+        if len(texts) == 1:
+            return [self.submit_text(texts[0], zone=zone, at=at)]
+        self._refuse_taken(str(flow), {text.app for text in texts})
+        sources = sources_by_flow(str(flow), ends, settings) if at else {}
+        return self._submit_all(texts, zone, places_by_flow(at or {}, sources))
+
+    def _submit_all(self, texts: list[FlowText], zone: str, places: Mapping[str, Mapping[str, str]]) -> list[Submitted]:
+        """Have several flows run; if one is refused, say which ones run all the same."""
+        submitted: list[Submitted] = []
+        for text in texts:
+            try:
+                submitted.append(self.submit_text(text, zone=zone, at=places.get(text.name)))
+            except HeadwaterError as failure:
+                if not submitted:
+                    raise
+                names = ", ".join(one.app for one in submitted)
+                raise EngineError(
+                    f"{failure}; submitted already, and still there: {names}; submit the others alone "
+                    f"({text.written}:{text.name}), or stop these"
+                ) from failure
+        return submitted
 
     def _refuse_taken(self, flow: str, names: set[str]) -> None:
         """Refuse a file of which one flow could not be submitted, before another one is."""
@@ -156,6 +183,10 @@ class Cluster:
         the end of it. With `only_check` nothing is changed. What an application was told at its submission (`ends`,
         `settings`) and is not said anew stays as it was; without `keep_options` only what is said here counts.
         """
+        if not 0 < patience_s <= PATIENCE_S_MAX:
+            raise ConfigError(
+                f"a patience of {patience_s:g} s is none; give more than 0 and at most {PATIENCE_S_MAX} s"
+            )
         ends = ends or EndsText()
         if keep_options:
             texts = self._next_versions(app, str(flow), ends, settings)
@@ -185,14 +216,12 @@ class Cluster:
         return read_flow(Trust(lambda: self._credentials).running(told.flow).flow)
 
     def upgraded(self, told: UpgradeTold, on_look: Callable[[StatusTold], None] = lambda status: None) -> StatusTold:
-        """Wait until the next version of an app runs; raises EngineError if the one before goes on instead."""
+        """Wait until the next version of an app runs; raises EngineError if it fails, or the one before goes on."""
         while True:
             status = self.status(told.app)
             on_look(status)
-            if status.id == told.successor and status.state not in ("deploying", "troubled", "nodes away"):
+            if is_upgraded(told, status):
                 return status
-            if status.id == told.id and status.state != "upgrading":
-                raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
             time.sleep(LOOK_S)
 
     def logs(self, lines: int = 50, node: str = "") -> LogsTold:
@@ -200,7 +229,12 @@ class Cluster:
         answer: LogsTold = self._client.ask(GetLogs(lines, node))
         return answer
 
-    def wait(self, app: str, timeout_s: float | None = None) -> StatusTold:
+    def wait(
+        self,
+        app: str,
+        timeout_s: float | None = None,
+        on_look: Callable[[StatusTold], None] = lambda status: None,
+    ) -> StatusTold:
         """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
 
         Nodes that are away meanwhile are waited for, too.
@@ -216,6 +250,7 @@ class Cluster:
                     raise
                 time.sleep(LOOK_S)
                 continue
+            on_look(status)
             if status.state == "failed":
                 raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
             if before is not None and is_at_rest(before, status):
@@ -240,6 +275,32 @@ class Cluster:
 
 def _now_us() -> int:
     return time.time_ns() // 1_000
+
+
+def sources_by_flow(flow: str, ends: EndsText | None, settings: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the sources of each flow of a file."""
+    flows = load_flows(flow, (ends or EndsText()).ends(), settings)
+    return {one.name: tuple(compile_flow(one).sources) for one in flows}
+
+
+def places_by_flow(at: Mapping[str, str], sources: Mapping[str, Collection[str]]) -> dict[str, dict[str, str]]:
+    """Return where the sources of each flow are read; raises ConfigError if no flow has a source of that name."""
+    unknown = sorted(set(at).difference(*sources.values()))
+    if unknown:
+        known = "; ".join(f"{flow} has {', '.join(names)}" for flow, names in sources.items())
+        raise ConfigError(f"no flow has a source {unknown[0]!r}, so nothing is submitted: {known}")
+    return {flow: {name: at[name] for name in names if name in at} for flow, names in sources.items()}
+
+
+def is_upgraded(told: UpgradeTold, status: StatusTold) -> bool:
+    """Whether the next version of an app runs, or has run; raises EngineError if that will not be."""
+    if status.id == told.id and status.state != "upgrading":
+        raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
+    if status.id == told.successor and status.state == "failed":
+        raise EngineError(
+            f"version {told.version} of {told.app} has failed, mend it and upgrade again: {'; '.join(status.errors)}"
+        )
+    return status.id == told.successor and status.state not in ("deploying", "troubled", "nodes away")
 
 
 def is_at_rest(before: StatusTold, now: StatusTold) -> bool:

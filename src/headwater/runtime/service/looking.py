@@ -161,9 +161,14 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
 
 
 def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
-    state = "ended" if task.ended else "paused" if task.paused else "reading"
     rate = rates.of((part.id, -1 - number), task.rows)
-    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, state)
+    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, _source_state(task))
+
+
+def _source_state(task: SourceTask) -> str:
+    if task.ended:
+        return "ended" if task.is_exhausted else "stopped"
+    return "paused" if task.paused else "reading"
 
 
 def _held_source(part: Part, number: int) -> SourceLine:

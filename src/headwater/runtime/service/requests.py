@@ -19,6 +19,7 @@ from headwater.runtime.links.requests import RequestTable
 from headwater.runtime.status import Latency
 
 LOG_LINES_MAX: Final = 1_000
+PATIENCE_S_MAX: Final = 86_400
 WISH_BYTES_MAX: Final = 8_192  # a name, a certificate and a signature
 
 Text = Annotated[str, Meta(max_length=300)]
@@ -74,7 +75,8 @@ class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
     flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
     given_up: Annotated[tuple[Text, ...], Meta(max_length=1_000)] = ()  # of which nothing need be kept
     at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # where sources are read that it did not have before
-    patience_s: Annotated[float, Meta(gt=0, le=86_400)] = 120.0  # for its rows to be through; then it goes on as it is
+    # for its rows to be through; then it goes on as it is
+    patience_s: Annotated[float, Meta(gt=0, le=PATIENCE_S_MAX)] = 120.0
     only_check: bool = False
 
 
@@ -111,7 +113,7 @@ class SourceLine(msgspec.Struct, frozen=True):
     guarantee: str
     rows: int  # since the node was started
     rate: float  # rows a second, of late
-    state: str  # reading, paused, ended, held (for an upgrade)
+    state: str  # reading, paused, ended, stopped (its app has failed), held (for an upgrade)
 
 
 class InstanceLine(msgspec.Struct, frozen=True):
