@@ -84,7 +84,7 @@ def test_certs_and_insecure_exclude_each_other_and_the_command_line_goes_before_
 
 
 def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(start: Start, write: Write) -> None:
-    out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=60)
+    out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=150)
     assert "linear finished in" in out
     assert "\x1b" not in out + err
     assert err == ""
@@ -92,7 +92,7 @@ def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(s
 
 def test_a_flow_file_that_raises_is_told_without_a_traceback(start: Start, write: Write) -> None:
     process = start("run", write("raises.py", "import headwater as hw\n\nhw.nothing_like_it\n"), "--no-spark")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     assert (process.returncode, out) == (1, "")
     assert "raises.py:3: AttributeError" in err
     assert "Traceback" not in err
@@ -108,7 +108,7 @@ def test_a_signal_stops_the_run_in_order_and_the_last_line_is_still_told(
         if "endless running" in line:
             break
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     told = orjson.loads(out.splitlines()[-1])
     assert (process.returncode, told["state"], told["node"]["ending"]) == (130, "stopped", "interrupted")
     assert told["ledger"]["balanced"]
@@ -123,7 +123,7 @@ def test_a_live_table_is_drawn_on_a_terminal_and_taken_away_for_the_summary(writ
         ["script", "--quiet", "--return", "--command", command, "/dev/null"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -128,7 +128,7 @@ class SlowOnce:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._given, name)
 
-    def greeting(self, role: str) -> Any:
+    def greeting(self, role: Literal["node", "user"]) -> Any:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until:
             pass

@@ -10,7 +10,7 @@ import pytest
 import headwater as hw
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.explained import explained
-from headwater.model.errors import ConfigError, EngineError, HeadwaterError
+from headwater.model.errors import ConfigError, EngineError, FlowError, HeadwaterError
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from headwater.runtime.identity import Role
@@ -387,7 +387,7 @@ def test_an_application_runs_twice_under_two_names(few: FewNodes, tmp_path: Path
             cluster.submit("storm.word_count", ends=ends, name=name)
         with pytest.raises(RequestRefused, match="an app 'first' already"):
             cluster.submit("storm.exclamation", name="first")
-        with pytest.raises(RequestRefused, match="cannot be a flow name"):
+        with pytest.raises(FlowError, match="cannot be a flow name"):
             cluster.submit("storm.exclamation", name="no name")
         assert [cluster.wait(name, PATIENCE_S).name for name in ("first", "second")] == ["first", "second"]
         cluster.stop("first")

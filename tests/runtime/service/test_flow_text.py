@@ -110,7 +110,7 @@ def test_a_directory_that_another_package_goes_before_does_not_travel(tmp_path: 
 
 
 def test_names_that_are_too_long_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    with pytest.raises(FlowError, match=r"the app name .* has 280 characters"):
+    with pytest.raises(FlowError, match=r"the flow name .* has 280 characters"):
         flow_texts(str(write(tmp_path / "short.py")), called="7" * 280)
     with pytest.raises(FlowError, match="the file's name has 223 characters; at most 200"):
         flow_texts(str(write(tmp_path / ("long" * 55 + ".py"))))

@@ -98,7 +98,7 @@ def flow_texts(
     """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application, as text."""
     ends = ends or EndsText()
     if called:
-        checked_name("app", called)
+        checked_name("flow", called)
     flows = load_flows(written, ends.ends(), settings)
     if called and len(flows) > 1:
         names = ", ".join(flow.name for flow in flows)
