@@ -58,6 +58,7 @@ class Hosting:
         self._ground = ground
         self.hosted: dict[tuple[str, int], Hosted] = {}
         self.sourced: dict[tuple[str, int], Sourced] = {}
+        self.doubted: list[Peer] = []  # stewards that the ring believes to be there, and that do not answer
         self.trees_wanted: dict[NodeId, bool] = {}  # changes that the trees have not been told yet
         self.fetches_wanted: list[m.StartAsked] = []  # instances whose state is elsewhere, and nobody has asked for it
         self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
@@ -326,7 +327,10 @@ class Hosting:
         ground = self._ground
         if ground.now - kept.heard <= ground.config.steward_silence_max:
             return kept.steward
-        return ground.ring.next_hop(kept.steward.id) or ground.own
+        heir = ground.ring.next_hop(kept.steward.id) or ground.own
+        if heir.id == kept.steward.id:
+            self.doubted.append(heir)
+        return heir
 
     def _find(self, app: str, instance: int) -> Hosted | Sourced | None:
         return self.sourced.get((app, -1 - instance)) if instance < 0 else self.hosted.get((app, instance))

@@ -108,6 +108,7 @@ class Node:
             case _:
                 self._rows_event(event)
         self.moving.settle()
+        self._settle_doubts()
         self._settle_trees()
         return ground.out
 
@@ -181,6 +182,12 @@ class Node:
                 case tree_events.NotePath(key, path, is_rooted):
                     self.hosting.way_found(key, path, is_rooted)
                     self._ground.emit(NoteWay(key, path, is_rooted))
+
+    def _settle_doubts(self) -> None:
+        """Have the ring ask whether silent stewards are there: whom it sends nothing, it does not miss."""
+        doubted, self.hosting.doubted = self.hosting.doubted, []
+        for peer in doubted:
+            self._to_ring(ring_events.PeerDoubted(peer))
 
     def _settle_trees(self) -> None:
         """Let the trees know in which of them we want to be, which may tell us of ways at once."""
