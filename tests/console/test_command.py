@@ -1,8 +1,11 @@
 """The command as a stranger runs it: a process with pipes, signals and an exit code."""
 
+import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 
 import orjson
 import pytest
@@ -116,17 +119,37 @@ def test_a_signal_stops_the_run_in_order_and_the_last_line_is_still_told(
 
 
 def test_a_live_table_is_drawn_on_a_terminal_and_taken_away_for_the_summary(write: Write) -> None:
-    """`script` gives the command a terminal of its own."""
-    path = write("endless.py", ENDLESS)
-    command = f"stty cols 80 rows 40; {sys.executable} -m headwater run {path} --no-spark --for 1500ms"
-    done = subprocess.run(
-        ["script", "--quiet", "--return", "--command", command, "/dev/null"],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert "\x1b[" in done.stdout
+    """The command has a terminal of its own."""
+    words = [
+        sys.executable,
+        "-m",
+        "headwater",
+        "run",
+        str(write("endless.py", ENDLESS)),
+        "--no-spark",
+        "--for",
+        "1500ms",
+    ]
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, 80))
+    process = subprocess.Popen(words, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    shown = _all_shown(ours)
+    assert process.wait(150) == 0
+    assert "\x1b[" in shown
     for told in ("util", "T_Q", "turns/s", "stopped as asked after 1.5 s"):
-        assert told in done.stdout
+        assert told in shown
+
+
+def _all_shown(terminal: int) -> str:
+    """Return what is written to a terminal until its last user lets go of it, which Linux tells as an error."""
+    shown = b""
+    with open(terminal, "rb", buffering=0) as screen:
+        while True:
+            try:
+                read = screen.read(65_536)
+            except OSError:
+                read = b""
+            if not read:
+                return shown.decode(errors="replace")
+            shown += read
