@@ -150,6 +150,8 @@ def test_a_connection_that_is_made_just_when_its_time_is_up_is_made_again(loop: 
                 return bool(other.heard)
 
             await until(is_heard)
+            assert set(other.senders) == {one.wire.node_id}
+            assert other.pings() == sorted(set(other.pings()))
 
     told(story(), loop)
 
