@@ -1,6 +1,9 @@
 """A user's file gives its flows, or one clear sentence."""
 
+import importlib
+import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,8 +37,22 @@ def test_a_flow_may_import_what_lies_beside_it(write: Write) -> None:
 
 def test_a_file_named_like_a_module_gets_in_nobodys_way(write: Write) -> None:
     known = sys.modules["json"]
-    assert load_flows(str(write("json.py", LINEAR)))[0].name == "linear"
+    path = write("json.py", LINEAR)
+    assert load_flows(str(path))[0].name == "linear"
     assert sys.modules["json"] is known
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:  # which inherits the path
+        assert pool.submit(file_of, "json").result() == known.__file__
+    assert str(path.parent) in sys.path
+
+
+def file_of(module: str) -> str | None:
+    """Import a module in a fresh process and return where it was found."""
+    return importlib.import_module(module).__file__
+
+
+def test_what_lies_beside_a_flow_comes_before_what_is_installed(write: Write) -> None:
+    write("this.py", "LIMIT = 3\n")
+    assert load_flows(str(write("shadows.py", "from this import LIMIT\n" + LINEAR)))[0].name == "linear"
 
 
 def test_a_file_without_a_flow_is_told_how_to_have_one(write: Write) -> None:

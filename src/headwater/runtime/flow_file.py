@@ -1,14 +1,16 @@
 """The flows that a user names: those of a Python file, or an application; and a clear word when there is none.
 
-The file is imported under a name of its own, so that a flow called `json.py` gets in nobody's way, and its directory
-is put on the path, as for a script.
+The file is imported under a name of its own, and its directory comes first on the path while it loads, as for a
+script. Then it moves to the end: what is imported later is still found, but a flow called `json.py` gets in nobody's
+way, not in that of the processes either that inherit the path.
 """
 
 import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -68,16 +70,29 @@ def _import(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, full)
     if spec is None or spec.loader is None:
         raise FlowError(f"{path} is not a Python file; its name must end in .py")
-    if str(full.parent) not in sys.path:
-        sys.path.insert(0, str(full.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _first_on_the_path(str(full.parent)):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as failure:  # a user's file may raise anything
         del sys.modules[name]
         raise FlowError(_explained(full, failure)) from failure
     return module
+
+
+@contextmanager
+def _first_on_the_path(directory: str) -> Iterator[None]:
+    """Put a directory before all others, and behind them in the end; one that is on the path already stays there."""
+    if directory in sys.path:
+        yield
+        return
+    sys.path.insert(0, directory)
+    try:
+        yield
+    finally:
+        sys.path.remove(directory)
+        sys.path.append(directory)
 
 
 def _explained(path: Path, failure: BaseException) -> str:
