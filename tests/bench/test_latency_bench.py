@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.latency import OURS, OWPOA, STRUCTURED, Plan, is_held, judged, links_ms, ratios_of, run_plan
+from bench.latency import OURS, OWPOA, STRUCTURED, Plan, is_held, is_settling, judged, links_ms, ratios_of, run_plan
 
 SHORT = Plan(
     rates={"debs2015.frequent_routes": (80.0, 160.0)},
@@ -50,6 +50,12 @@ def test_a_rate_is_not_held_if_rows_come_ever_later() -> None:
     assert is_held(idle, run(1_000, 300, 900, (290.0, 310.0)))
     assert not is_held(idle, run(1_000, 500, 900, (200.0, 800.0)))
     assert not is_held(idle, run(1_000, 1_100, 1_200))
+
+
+def test_a_side_is_not_warm_while_rows_that_waited_for_its_workers_come_through() -> None:
+    assert is_settling(run(80, 6_287, 22_328, (6_805.0, 286.0)))
+    assert not is_settling(run(80, 280, 350, (300.0, 250.0)))
+    assert not is_settling(run(80, 500, 900, (200.0, 800.0))), "that one does not keep up"
 
 
 def test_the_way_to_the_centre_and_back_is_the_mean_over_all_peers() -> None:

@@ -21,6 +21,17 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(t
     )
 
 
+def test_certificates_and_none_are_one_decision_of_the_place_that_goes_before(tmp_path: Path) -> None:
+    file, insecure = tmp_path / "node.toml", {"HEADWATER_NODE_INSECURE": "1"}
+    file.write_text('certs = "/etc/headwater/certs"\n')
+    assert read_settings({"certs": Path("here"), "listen": "gw1:7100"}, insecure).certs == Path("here")
+    assert read_settings({"config": file}, insecure).certs is None
+    assert read_settings({"config": file}, {"HEADWATER_NODE_INSECURE": "0"}).certs == Path("/etc/headwater/certs")
+    assert read_settings({"insecure": True}, {"HEADWATER_NODE_CERTS": "/etc/headwater/certs"}).insecure
+    with pytest.raises(ConfigError, match="--certs and --insecure contradict"):
+        read_settings({"insecure": True, "certs": Path("here")}, {})
+
+
 def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text("insecure = true\ncapacity = 9\n")
     assert read_settings({}, {"HEADWATER_NODE_CONFIG": str(tmp_path / "node.toml")}).capacity == 9

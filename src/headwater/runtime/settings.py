@@ -137,8 +137,15 @@ def read_settings(command_line: Mapping[str, Any], environment: Mapping[str, str
         (f"the environment ({ENVIRONMENT}...)", in_environment),
         ("the command line", said),
     ):
-        merged |= {key: _read(where, key, value) for key, value in given.items()}
+        read = {key: _read(where, key, value) for key, value in given.items()}
+        merged = _without_contradicted(merged, read) | read
     return NodeSettings(**merged)
+
+
+def _without_contradicted(before: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop what a place that goes before decides otherwise: certificates where it says insecure, and the reverse."""
+    contradicted = {"insecure"} if "certs" in said else {"certs"} if said.get("insecure") else set()
+    return {key: value for key, value in before.items() if key not in contradicted}
 
 
 def _in_file(path: Path) -> dict[str, Any]:
