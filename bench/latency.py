@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any, Final
 
 from bench.edge.apart import Apart
@@ -34,14 +34,19 @@ from headwater.runtime.service.flow_text import EndsText
 Tell = Callable[[str], None]
 
 CAPACITY: Final = 1_000  # operators on a peer: nobody is turned away
+URBAN: Final = "urban.sensing"
 RESULTS: Final = {  # of each application, by which the central engine is measured
     "debs2015.frequent_routes": "results",
     "debs2015.profitable_areas": "results",
-    "urban.sensing": "cities",
+    URBAN: "cities",
 }
 SETTINGS: Final[dict[str, tuple[str, ...]]] = {  # of each peer's copy
-    "urban.sensing": ("sensors=11",),  # of the 90 that there were; with all of them a minute would hardly ever be over
+    URBAN: ("sensors=11",),  # of the 90 that there were; with all of them a minute would hardly ever be over
 }
+QUICK_RATES: Final[Sequence[float]] = (80, 1_600, 3_200)
+FULL_RATES: Final[Sequence[float]] = (80, 400, 800, 1_600, 3_200, 6_400)
+URBAN_QUICK_RATES: Final[Sequence[float]] = (20, 200, 400)  # a reading goes through sixteen chains
+URBAN_FULL_RATES: Final[Sequence[float]] = (20, 100, 200, 400, 800, 1_600)
 OURS, OWPOA, STRUCTURED = "ours", "owpoa", "structured"
 SIDES: Final = (OURS, OWPOA, STRUCTURED)
 BEHIND_MS: Final = 1_000.0  # a side whose median row is later than this, beyond what it is when idle, is behind
@@ -51,6 +56,10 @@ AGAIN_MAX: Final = 3  # times that a side is measured again which was not warm y
 SETTLED: Final = 0.95  # of the median of the look before: rows that waited for workers to start are through
 GOAL: Final = 1.0
 SHARE: Final = "p99"  # by which sides are compared
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+Run = Mapping[str, Any]  # what was found of one side at one rate
+Runs = Mapping[str, Sequence[Run]]  # of an application, by side, one for each rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +67,7 @@ class Plan:
     """How much is measured."""
 
     rates: Mapping[str, Sequence[float]]  # rows a second, of all peers together, by application
+    rounds: int = 3  # where both kinds of nodes are compared
     warm_s: float = 3.0
     measure_s: float = 10.0
     processes: int = 2
@@ -67,9 +77,9 @@ class Plan:
 
 def plan_for(quick: bool) -> Plan:
     """Return the plan of the short form or of the full one."""
-    if quick:
-        return Plan(rates=dict.fromkeys(RESULTS, (80.0, 800.0, 1_600.0, 3_200.0)), warm_s=2.0, measure_s=10.0)
-    return Plan(rates=dict.fromkeys(RESULTS, (80.0, 400.0, 800.0, 1_600.0, 3_200.0, 6_400.0)))
+    rates = dict.fromkeys(RESULTS, QUICK_RATES if quick else FULL_RATES)
+    rates[URBAN] = URBAN_QUICK_RATES if quick else URBAN_FULL_RATES
+    return Plan(rates=rates, warm_s=2.0 if quick else 3.0)
 
 
 class Edge:
@@ -124,8 +134,7 @@ def _told(halves: Sequence[Histogram]) -> dict[str, Any]:
     for half in halves:
         together.merge(half)
     told: dict[str, Any] = {
-        name: round((together.percentile(share) or 0.0) / 1_000, 1)
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+        name: round((together.percentile(share) or 0.0) / 1_000, 1) for name, share in SHARES.items()
     }
     medians = [half.percentile(0.5) for half in halves]
     return told | {
@@ -140,14 +149,14 @@ def links_ms() -> float:
     return 2 * sum(ways) / len(ways)
 
 
-def is_held(idle: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+def is_held(idle: Run, found: Run) -> bool:
     """Whether a side keeps up with a rate."""
     first, *rest = found["p50_of_halves"]
     grows = bool(rest) and _is_much_later(rest[-1], first)
     return not grows and bool(found["p50"] < idle["p50"] + BEHIND_MS)
 
 
-def is_settling(found: Mapping[str, Any]) -> bool:
+def is_settling(found: Run) -> bool:
     """Whether rows that waited for workers to start came through in the first half, and none in the second."""
     first, *rest = found["p50_of_halves"] or [0.0]
     return bool(rest) and _is_much_later(first, rest[-1])
@@ -157,9 +166,13 @@ def _is_much_later(latency_ms: float, than_ms: float) -> bool:
     return latency_ms > GROWS * than_ms + 0.1 * BEHIND_MS
 
 
-def measure(plan: Plan, place: Path, tell: Tell) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Measure all sides in turn, application by application and rate by rate: all are up at once."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {app: {side: [] for side in SIDES} for app in plan.rates}
+def measure(plan: Plan, place: Path, tell: Tell) -> tuple[dict[str, Runs], dict[str, dict[str, int]]]:
+    """Measure all sides in turn, application by application and rate by rate: all are up at once.
+
+    Return what was found, and which rates of each application are medium and high.
+    """
+    found: dict[str, dict[str, list[Run]]] = {app: {side: [] for side in SIDES} for app in plan.rates}
+    levels = {}
     tell("starting eight peers twice, and a central engine")
     central = Apart("the central engine", Central, place / "central") if plan.structured else None
     try:
@@ -177,16 +190,34 @@ def measure(plan: Plan, place: Path, tell: Tell) -> dict[str, dict[str, list[dic
                     if central is not None:
                         found[app][STRUCTURED].append({"rate": rate, **_central(central, app, rate, plan)})
                     tell(_sentence(app, rate, {side: runs[-1] for side, runs in found[app].items() if runs}))
+                levels[app] = levels_of(found[app])
+                for number in sorted(set(levels[app].values())):
+                    _compare_again(edges, app, found[app], number, plan.rounds - 1)
+                    tell(_sentence(app, rates[number], {side: found[app][side][number] for side in edges}))
     finally:
         if central is not None:
             central.close()
-    return found
+    return dict(found), levels
+
+
+def _compare_again(edges: Mapping[str, Edge], app: str, runs: dict[str, list[Run]], number: int, times: int) -> None:
+    """Measure both kinds of nodes some more times at a rate, each first in turn: one hiccup is much of a p99."""
+    for turn in range(times):
+        for side in reversed(list(edges)) if turn % 2 == 0 else edges:
+            first = runs[side][number]
+            runs[side][number] = with_another(first, edges[side].measure(app, first["rate"]))
+
+
+def with_another(found: Run, another: Run) -> Run:
+    """Return the medians of what was found at a rate so far and once more; `runs` has each."""
+    runs = [*found.get("runs", [found]), another]
+    return {**found, **{share: round(median(run[share] for run in runs), 1) for share in SHARES}, "runs": runs}
 
 
 def _central(central: Apart, app: str, rate: float, plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = central.ask("measure", app, RESULTS[app], rate, plan.warm_s, plan.measure_s)
     way_ms = links_ms()
-    return found | {name: round(found[name] + way_ms, 1) for name in ("p50", "p90", "p99")} | {"links_ms": way_ms}
+    return found | {name: round(found[name] + way_ms, 1) for name in SHARES} | {"links_ms": way_ms}
 
 
 def _sentence(app: str, rate: float, runs: Mapping[str, Mapping[str, Any]]) -> str:
@@ -198,22 +229,21 @@ def _site(plan: Plan, place: Path, policy: PolicyName) -> SitePlan:
     return SitePlan(place=place, zones=(), links=None, spark=plan.spark, capacity=CAPACITY, policy=policy)
 
 
-def judged(found: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Return which rates are medium and high for each application, and how the others' latencies compare there.
+def levels_of(runs: Runs) -> dict[str, int]:
+    """Return the number of the highest rate that both kinds of nodes hold, and of the highest not above its half."""
+    held = [
+        number
+        for number in range(len(runs[OURS]))
+        if all(is_held(runs[side][0], runs[side][number]) for side in (OURS, OWPOA))
+    ]
+    high = max(held)
+    rates = [run["rate"] for run in runs[OURS]]
+    medium = max(number for number in range(high + 1) if rates[number] <= rates[high] / 2 or number == 0)
+    return {"medium": medium, "high": high}
 
-    High is the highest rate that both kinds of nodes hold, medium the highest that is no more than half of it.
-    """
-    levels = {}
-    for app, sides in found.items():
-        held = [
-            number
-            for number in range(len(sides[OURS]))
-            if all(is_held(sides[side][0], sides[side][number]) for side in (OURS, OWPOA))
-        ]
-        high = max(held)
-        rate = sides[OURS][high]["rate"]
-        medium = max(number for number in range(high + 1) if sides[OURS][number]["rate"] <= rate / 2 or number == 0)
-        levels[app] = {"medium": medium, "high": high}
+
+def judged(found: Mapping[str, Runs], levels: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Return how the others' latencies compare with ours at medium and high rates."""
     told: dict[str, Any] = {"rates": {}, "ratios": {}}
     for app, numbers in levels.items():
         told["rates"][app] = {level: found[app][OURS][number]["rate"] for level, number in numbers.items()}
@@ -246,8 +276,8 @@ def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
     """Measure, judge, and write and draw it if that is wanted."""
     machine = this_machine()
     with tempfile.TemporaryDirectory(prefix="headwater-latency-", ignore_cleanup_errors=True) as scratch:
-        found = measure(plan, Path(scratch), tell)
-    judgement = judged(found)
+        found, levels = measure(plan, Path(scratch), tell)
+    judgement = judged(found, levels)
     ratios = ratios_of(judgement)
     details: dict[str, Any] = {"machine": asdict(machine), "links": told(), "plan": asdict(plan)}
     details |= {"apps": found, "judged": judgement}
