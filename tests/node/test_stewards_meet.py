@@ -143,6 +143,31 @@ def test_a_host_obeys_the_steward_that_an_earlier_one_has_just_named(scene: Scen
     assert ("app", instance) not in host.hosting.hosted
 
 
+def test_a_host_that_is_sent_back_to_a_lost_steward_asks_it_and_still_hears_that_nobody_knows(scene: Scene) -> None:
+    """Its name under a term that the host knows is no sign of life; a beat is, if it answers."""
+    host = next(node for node in scene.world.nodes.values() if node.hosting.hosted and node is not scene.steward)
+    ((place, kept),) = host.hosting.hosted.items()
+    lost, heir = kept.steward, next(node.own for node in scene.others if node is not host)
+    kept.heard = -scene.world.config.steward_silence_max - 1
+    told = scene.hears(host, m.StewardMoved(heir, "app", kept.term, lost))
+    assert (lost.address, m.HostBeat(host.own, (("app", place[1], kept.term),))) in told
+    scene.hears(host, m.HostTold(heir, (), (), (place,)))
+    assert (kept.steward, kept.strange_since) == (heir, scene.world.timeline.now)
+    scene.hears(host, m.StewardMoved(heir, "app", kept.term, lost))
+    assert (kept.steward, kept.strange_since) == (heir, scene.world.timeline.now)
+    scene.hears(host, m.HostTold(lost, (("app", place[1], kept.term),), (), ()))
+    assert (kept.steward, kept.strange_since) == (lost, None)
+
+
+def test_who_gave_an_app_away_points_to_whoever_has_it_now(scene: Scene) -> None:
+    """Not to the one it gave it to, which may be lost since."""
+    scene.overtake()
+    later, host = scene.others[1].own, scene.entry.placed[0].host
+    scene.hears(scene.steward, m.StewardMoved(later, "app", ABOVE + 1, later))
+    told = scene.hears(scene.steward, m.HostBeat(host, (("app", 0, ABOVE),)))
+    assert (host.address, m.StewardMoved(scene.steward.own, "app", ABOVE + 1, later)) in told
+
+
 def test_an_app_ends_that_a_steward_took_without_its_owner_hearing_of_it() -> None:
     world = NodeWorld(6, zones=1, check_each=True)
     owner = world.add()

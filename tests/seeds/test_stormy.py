@@ -16,9 +16,13 @@ def test_stormy_rings_of_many_sizes(nodes: int) -> None:
         assert outcome.failure is None, f"{outcome.failure.what}; replay: {outcome.replay}"
 
 
-@pytest.mark.parametrize(("seed", "nodes"), [(5437, 3), (7510, 31)])
+@pytest.mark.parametrize(("seed", "nodes"), [(5437, 3), (7510, 31), (15147, 48)])
 def test_seeds_that_have_failed(seed: int, nodes: int) -> None:
-    """All of a small zone refused an app once; a steward left whom only the routing table of a host still had."""
+    """What befell each.
+
+    All of a small zone refused an app once; a steward left whom only the routing table of a host still had; a host was
+    sent back, again and again, to a steward that had left.
+    """
     outcome = told(seed, "stormy", nodes)
     assert outcome.failure is None, f"{outcome.failure.what}; replay: {outcome.replay}"
 

@@ -381,8 +381,12 @@ class Hosting:
             self._ground.send(before, m.StewardMoved(self._ground.own, app, term, steward))
 
     def steward_moved(self, message: m.StewardMoved) -> None:
-        """Turn to the steward that an earlier one names."""
-        self.steward_changed(m.StewardChanged(message.steward, message.app, message.term))
+        """Turn to the steward that an earlier one names; of one that we knew of, that is no sign of life: ask it."""
+        for instance, kept in self._places_of(message.app):
+            if message.term > kept.term:
+                self._in_care_of(message.steward, message.app, instance, message.term)
+            if message.term == kept.term:
+                self._tell_of(message.steward, [(message.app, instance, kept)])
 
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Tell another steward from now on what is here of an app."""

@@ -101,9 +101,11 @@ class Register:
                 copy.entries[app] = self._ended_for(steward, known)
 
     def moved(self, app: str, term: int, steward: Peer) -> None:
-        """Keep what we kept of an app for the steward who has it under a higher term."""
+        """Keep what we kept of an app for the steward who has it under a higher term, and point hosts to that one."""
         if steward.id == self._ground.own.id and app not in self.entries:
             return
+        if app in self._moved and self._moved[app][0] < term:  # whom we handed it to has handed it on
+            _remember(self._moved, app, (term, steward))
         for identity, copy in list(self.copies.items()):
             entry = copy.entries.get(app)
             if entry is not None and identity != steward.id and entry.term < term:
