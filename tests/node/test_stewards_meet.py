@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from headwater.model.peers import Peer
+from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.events import MessageReceived, NodeConfig, SendMessage
@@ -148,7 +149,7 @@ def test_a_host_that_is_sent_back_to_a_lost_steward_asks_it_and_still_hears_that
     host = next(node for node in scene.world.nodes.values() if node.hosting.hosted and node is not scene.steward)
     ((place, kept),) = host.hosting.hosted.items()
     lost, heir = kept.steward, next(node.own for node in scene.others if node is not host)
-    kept.heard = -scene.world.config.steward_silence_max - 1
+    kept.heard = Instant(-scene.world.config.steward_silence_max - 1)
     told = scene.hears(host, m.StewardMoved(heir, "app", kept.term, lost))
     assert (lost.address, m.HostBeat(host.own, (("app", place[1], kept.term),))) in told
     scene.hears(host, m.HostTold(heir, (), (), (place,)))
