@@ -177,6 +177,7 @@ def test_last_words_are_sent_before_a_wire_is_closed(loop: str, credentials: Mak
                 for number in range(100):
                     other.ping(one, number)
             await until(lambda: len(one.heard) == 100)
+            assert one.pings() == list(range(100))
 
     told(story(), loop)
 
@@ -335,7 +336,8 @@ def test_a_node_that_dials_again_takes_the_place_of_its_older_connection(cluster
             first.ping(one, 0)
             await until(lambda: one.pings() == [0])
             second.ping(one, 1)
-            await until(lambda: one.pings() == [0, 1] and one.wire.status().nodes == 1)
+            await until(lambda: len(one.heard) == 2 and one.wire.status().nodes == 1)
+            assert one.pings() == [0, 1]
 
     told(story())
 
