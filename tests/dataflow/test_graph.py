@@ -5,12 +5,16 @@ import subprocess
 import sys
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from headwater import functions as F
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph, Spread
-from headwater.dataflow.stream import Flow, Sink, Stream, flow
-from tests.dataflow.specs import Wall, readings
+from headwater.dataflow.stream import Flow, Sink, Stream, flow, source
+from tests.dataflow.specs import Closed, Wall, readings
+
+TIMED = pa.schema([("sensor", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 
 
 def same(batch: Any) -> Any:
@@ -48,6 +52,14 @@ def test_a_split_ends_a_chain() -> None:
     """Its branches go different ways."""
     yes, no = step(readings(), "a").split(same, name="s")
     assert chains(step(yes, "b").sink(Wall()), no.sink(Wall())) == ["a → s", "b"]
+
+
+def test_a_window_is_chained_with_what_follows_if_nobody_reads_its_late_rows() -> None:
+    timed = source(Closed(TIMED)).with_watermark("at", "10 seconds", name="marks")
+    means = timed.key_by("sensor").window(F.window("at", "1 minute")).agg(F.count(), name="mean")
+    assert chains(step(means, "b").sink(Wall())) == ["marks → mean → b"]
+    assert chains(step(means, "b").sink(Wall()), means.late.sink(Wall())) == ["marks → mean", "b"]
+    assert chains(step(means.late, "b").sink(Wall())) == ["marks → mean", "b"]
 
 
 @pytest.mark.parametrize(

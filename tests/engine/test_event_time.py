@@ -105,6 +105,20 @@ def test_what_is_late_does_not_depend_on_how_rows_were_batched(
     assert node.ledger().balanced
 
 
+@pytest.mark.parametrize("chaining", [True, False])
+def test_late_rows_that_nobody_reads_are_accounted_for_inside_a_chain_too(chaining: bool) -> None:
+    out = hold(rows_from().with_watermark("t", "10 seconds", name="marks")).map(lambda rows: rows, name="behind")
+    node = SmallNode(flow("held", out.sink(Wall(), name="out")), chaining=chaining)
+    assert [chain.name for chain in node.graph.chains] == (
+        ["marks → hold → behind"] if chaining else ["marks", "hold", "behind"]
+    )
+    node.feed(batch(1, 40, 2, 35, 3))
+    node.end()
+    assert drained(node) == [1, 35, 40]
+    ledger = node.ledger()
+    assert (ledger.dropped, ledger.balanced) == ({"late": 2}, True)
+
+
 def test_rows_of_a_large_batch_are_not_late_by_the_time_of_its_end() -> None:
     """It lies in several entries, which may be taken in several turns; event time comes behind the last of them."""
     times, schema = [0, 20, 12, 25, 16, 24], SCHEMA.append(pa.field("text", pa.string()))

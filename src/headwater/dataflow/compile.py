@@ -303,8 +303,8 @@ def _fuses(before: _Way, declared: Declaration) -> bool:
     origin = before.origin
     if isinstance(origin.part, Transform) or isinstance(declared.part, Transform):
         return False  # it runs on the driver, and must not take others there
-    if not isinstance(origin.part, Operator) or before.port == ERRORS or len(origin.part.ports) > 1:
-        return False
+    if not isinstance(origin.part, Operator) or before.port != origin.part.ports[0]:
+        return False  # the first port only: inside a chain, nobody reads the others
     spreads_keys = bool(before.key) and declared.parallelism > 1
     return origin.fuse and declared.fuse and origin.parallelism == declared.parallelism and not spreads_keys
 

@@ -40,10 +40,10 @@ from headwater.model.batch import Mark, share_stamps
 from headwater.model.errors import Conflict, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.time import END_OF_TIME
+from headwater.operators.base import LATE
 from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_row, unite
 
 STORE_FULL: Final = "store full"
-LATE: Final = "late"  # the ports on which late rows leave begin like this
 COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
 
 
@@ -96,6 +96,7 @@ def prepare(
         result = chain.run(_segments(taken, plan, times), turnover)
     ended_us = clock()
     prepared = Prepared(taken, plan, result, [], known=known, compute_us=ended_us - began_us)
+    prepared.unread, prepared.unread_late = result.unread, result.unread_late
     for emission in result.emissions:
         _emit_all(prepared, chain, emission, schemas, ended_us, times)
     for index, batches in result.dead.items():

@@ -9,12 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 
 from headwater.model.time import BEGINNING_OF_TIME
 from headwater.operators.state import KeyedState, OperatorState
+
+LATE: Final = "late"  # the ports on which late rows leave begin like this
 
 
 class OnError(StrEnum):

@@ -21,7 +21,7 @@ from headwater.model.entries import ALL_GROUPS
 from headwater.model.errors import UserCodeError
 from headwater.model.keys import WrongKey
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
-from headwater.operators.base import Effect, Logic, Moment, OnError, Operator, Outputs, TimedLogic, TimedOperator
+from headwater.operators.base import LATE, Effect, Logic, Moment, OnError, Operator, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
 from headwater.operators.state import OperatorState, StateStore, WrongState
 from headwater.operators.watermarks import OperatorTime, WatermarkLogic
@@ -88,6 +88,8 @@ class ChainResult:
     state: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)
     counts: list[Count] = field(default_factory=list)
     times: list[OperatorTime] = field(default_factory=list)
+    unread: int = 0  # rows that left inside the chain through a port that nobody reads
+    unread_late: int = 0  # those of them that were late
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,7 @@ class _Run:
 
     def _forward(self, index: int, made: Sequence[pa.RecordBatch]) -> None:
         if index < self._last:
+            self._count_unread(index, made)
             self._feed(index + 1, 0, made[0])
         elif any(rows.num_rows for rows in made):
             self._close_emission()
@@ -250,6 +253,13 @@ class _Run:
             if self._result.emissions:
                 before = self._result.emissions[-1]
                 self._pending.watermark_us, self._pending.idle = before.watermark_us, before.idle
+
+    def _count_unread(self, index: int, made: Sequence[pa.RecordBatch]) -> None:
+        """Account for rows of other ports than the one that leads on: an operator is chained if nobody reads them."""
+        ports = self._chain.operators[index].operator.ports
+        for port, rows in zip(ports[1:], made[1:], strict=False):  # what time brought forth may be of the first alone
+            self._result.unread += rows.num_rows
+            self._result.unread_late += rows.num_rows if port.startswith(LATE) else 0
 
     def _rise(self, index: int, watermark_us: int, idle: bool, exact: bool) -> None:
         """Tell an operator, and those behind it, how far event time has come."""
