@@ -97,6 +97,7 @@ def submit(
     source: SourceOption = None,
     sink: SinkOption = None,
     settings: SetOption = None,
+    no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Run every operator by itself.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and tell how it went.")] = False,
     certs: CertsOption = None,
     insecure: InsecureOption = False,
@@ -105,7 +106,15 @@ def submit(
     """Have a cluster run a file's flows, or an application."""
     ends = EndsText(rate=rate, rows=rows, data=data, loop=loop, source=source, sink=sink)
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
-        submitted = cluster.submit(flow, zone=zone, at=_places(at or []), ends=ends, settings=settings or (), name=name)
+        submitted = cluster.submit(
+            flow,
+            zone=zone,
+            at=_places(at or []),
+            ends=ends,
+            settings=settings or (),
+            name=name,
+            chaining=not no_chaining,
+        )
         if wait:
             for one in submitted:
                 status = cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look)

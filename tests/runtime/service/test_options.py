@@ -24,6 +24,11 @@ def test_what_both_versions_were_told_is_told_as_people_write_it() -> None:
     assert options_in_common(before, after) == ("--rate 0.5", "--data here", "--loop", "--set words=2")
 
 
+def test_whether_both_versions_are_without_chains_is_told() -> None:
+    chained, loose = (FlowText("words", "", "storm.word_count", chaining=chaining) for chaining in (True, False))
+    assert (options_in_common(chained, loose), options_in_common(loose, loose)) == ((), ("--no-chaining",))
+
+
 @pytest.mark.parametrize("address", ["mqtts://ann:s3cret@broker:8883/a/+", "mqtts://broker:8883/a/+?client_id=s3cret"])
 def test_passwords_and_options_of_addresses_are_not_shown(address: str) -> None:
     version = told(EndsText(source=address, sink="out.csv"), f"broker={address}")

@@ -16,7 +16,7 @@ from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.authority import open_authority, read_certificate, read_denied
 from headwater.runtime.identity import Role
 from headwater.runtime.links.credentials import Certified, insecure_user, load_credentials
-from headwater.runtime.service.flow_text import FlowText, built, flow_texts
+from headwater.runtime.service.flow_text import EndsText, FlowText, built, flow_texts
 from headwater.runtime.service.signing import TEXT_BYTES_MAX, SignedFlow, Trust, UntrustedFlow, signed
 from tests.runtime.links.wires import Cluster as Authority
 
@@ -277,6 +277,17 @@ def test_a_signed_flow_is_built(
     with built(signed(text.encode(), ann, NOW_US), tmp_path / "flows", Trust(lambda: node).arrived) as graph:
         assert graph.name == "marking"
     assert mark.exists()
+
+
+@pytest.mark.parametrize("chaining", [True, False])
+def test_a_flow_is_built_with_or_without_chains_as_its_user_wanted(
+    node: Certified, ann: Certified, tmp_path: Path, chaining: bool
+) -> None:
+    [text] = flow_texts("debs2015.frequent_routes", EndsText(rows=1), chaining=chaining)
+    with built(signed(text.encode(), ann, NOW_US), tmp_path / "flows", Trust(lambda: node).arrived) as graph:
+        assert [chain.name for chain in graph.chains] == (
+            ["read → routes → top-ten"] if chaining else ["read", "routes", "top-ten"]
+        )
 
 
 def test_of_a_flow_that_is_refused_nothing_is_laid_out_and_nothing_runs(

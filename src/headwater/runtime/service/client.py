@@ -80,12 +80,13 @@ class Cluster:
         ends: EndsText | None = None,
         settings: Sequence[str] = (),
         name: str = "",
+        chaining: bool = True,
     ) -> list[Submitted]:
         """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says.
 
-        Of several flows each is told of its own sources only.
+        Of several flows each is told of its own sources only. Without `chaining` every operator runs by itself.
         """
-        texts = flow_texts(str(flow), ends, settings, name)
+        texts = flow_texts(str(flow), ends, settings, name, chaining=chaining)
         if len(texts) == 1:
             return [self.submit_text(texts[0], zone=zone, at=at)]
         self._refuse_taken(str(flow), {text.app for text in texts})
@@ -181,7 +182,8 @@ class Cluster:
 
         The rows of the version before are let through first, for which there is so much patience; `upgraded` waits for
         the end of it. With `only_check` nothing is changed. What an application was told at its submission (`ends`,
-        `settings`) and is not said anew stays as it was; without `keep_options` only what is said here counts.
+        `settings`) and is not said anew stays as it was, and so does whether it is chained; without `keep_options` only
+        what is said here counts.
         """
         if not 0 < patience_s <= PATIENCE_S_MAX:
             raise ConfigError(
@@ -199,9 +201,10 @@ class Cluster:
 
     def _next_versions(self, app: str, flow: str, ends: EndsText, settings: Sequence[str]) -> list[FlowText]:
         """Return the flows of a file, told what is said now and else what the running version was told."""
-        kept_ends, kept_settings = with_kept(self._running(app), ends, settings)
+        running = self._running(app)
+        kept_ends, kept_settings = with_kept(running, ends, settings)
         try:
-            return flow_texts(flow, kept_ends, kept_settings)
+            return flow_texts(flow, kept_ends, kept_settings, chaining=running.chaining)
         except ConfigError as failure:
             if (kept_ends, kept_settings) == (ends, tuple(settings)):
                 raise

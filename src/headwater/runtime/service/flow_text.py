@@ -75,6 +75,7 @@ class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: tuple[str, ...] = ()
     ends: EndsText = EndsText()
     called: Name = ""  # the app that it becomes, if not as the flow
+    chaining: bool = True  # False: every operator runs by itself
 
     @property
     def app(self) -> str:
@@ -93,7 +94,12 @@ class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def flow_texts(
-    written: str, ends: EndsText | None = None, settings: Sequence[str] = (), called: str = ""
+    written: str,
+    ends: EndsText | None = None,
+    settings: Sequence[str] = (),
+    called: str = "",
+    *,
+    chaining: bool = True,
 ) -> list[FlowText]:
     """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application, as text."""
     ends = ends or EndsText()
@@ -111,8 +117,9 @@ def flow_texts(
     if len(file) > NAME_CHARS_MAX:
         raise FlowError(f"the file's name has {len(file)} characters; at most {NAME_CHARS_MAX} can travel")
     return [
-        FlowText(flow.name, compile_flow(flow).fingerprint, file, files, tuple(settings), ends, called)
+        FlowText(flow.name, graph.fingerprint, file, files, tuple(settings), ends, called, chaining)
         for flow in flows
+        for graph in [compile_flow(flow, chaining=chaining)]
     ]
 
 
@@ -166,7 +173,7 @@ def _checked(text: FlowText, flows: Sequence[Flow]) -> Graph:
     flow = next((one for one in flows if one.name == text.name), None)
     if flow is None:
         raise FlowError(f"{text.written} builds no flow {text.name!r} here; does its name depend on the machine?")
-    graph = compile_flow(flow)
+    graph = compile_flow(flow, chaining=text.chaining)
     if graph.fingerprint != text.fingerprint:
         raise FlowError(
             f"flow {text.name!r} has another structure here than where it was submitted; it must not depend on the "

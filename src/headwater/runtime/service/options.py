@@ -37,6 +37,8 @@ def _options(text: FlowText) -> Iterator[tuple[str, object]]:
         value = getattr(text.ends, name)
         if value != getattr(_NOTHING, name):
             yield f"--{name}", value
+    if not text.chaining:
+        yield "--no-chaining", True
     for setting in text.settings:
         name, _, value = setting.partition("=")
         yield f"--set {name}=", value
