@@ -14,6 +14,7 @@ Details = Mapping[str, Any]
 SIDES: Final = {
     "ours": ("Headwater", OURS),
     "owpoa": ("one worker per operator", THEIRS),
+    "worker_per_chain": ("one worker per chain", "#e8a33d"),
     "structured": ("Structured Streaming, central", "#6a6a6a"),
 }
 
@@ -25,7 +26,7 @@ def draw_figures(details: Details, machine: Machine, output: Path) -> list[Path]
     axes = figure.subplots(1, len(apps), squeeze=False)[0]
     for axis, letter, (app, sides) in zip(axes, "abcdefgh", apps.items(), strict=False):
         for side, (label, color) in SIDES.items():
-            runs = sides[side]
+            runs = sides.get(side, [])
             for share, style in (("p50", "--"), ("p99", "-")):
                 rates, times = [one["rate"] for one in runs], [one[share] for one in runs]
                 if runs:

@@ -36,10 +36,19 @@ class Arrival:
     due_us: int  # when the user wanted it
 
 
-def wanted_app(app: str, name: str, owner: Peer, reads: Peer, ends: EndsText, settings: Sequence[str] = ()) -> Wanted:
+def wanted_app(
+    app: str,
+    name: str,
+    owner: Peer,
+    reads: Peer,
+    ends: EndsText,
+    settings: Sequence[str] = (),
+    *,
+    chaining: bool = True,
+) -> Wanted:
     """Return an application as a user wants it, its sources all at one peer."""
-    [text] = flow_texts(app, ends, settings, name)
-    graph = compile_flow(load_flows(app, ends.ends(), settings)[0])
+    [text] = flow_texts(app, ends, settings, name, chaining=chaining)
+    graph = compile_flow(load_flows(app, ends.ends(), settings)[0], chaining=chaining)
     at = dict.fromkeys(graph.sources, reads.address)
     return Wanted(text, owner, at, graph.instance_count + len(graph.sources))
 

@@ -8,6 +8,7 @@ import pytest
 from bench.latency import (
     OURS,
     OWPOA,
+    PER_CHAIN,
     STRUCTURED,
     Plan,
     is_held,
@@ -36,11 +37,13 @@ def test_both_kinds_of_nodes_are_measured_with_the_same_rows(tmp_path: Path) -> 
     result = run_plan(SHORT, tmp_path / "latency.json", lambda _: None)
     runs = result["details"]["apps"]["debs2015.frequent_routes"]
     compared = result["details"]["judged"]["rates"]["debs2015.frequent_routes"].values()
-    for side in (OURS, OWPOA):
+    for side in (OURS, OWPOA, PER_CHAIN):
         assert [one["rate"] for one in runs[side]] == [80.0, 160.0]
         assert all(20.0 < one["p50"] <= one["p99"] for one in runs[side]), "a row crosses a link of 20 ms at least"
         assert all(len(one["runs"]) == 2 for one in runs[side] if one["rate"] in compared)
-    assert set(result["ratios"]) == {"latency_vs_owpoa_medium", "latency_vs_owpoa_high", "latency_vs_owpoa"}
+    sides = [f"latency_vs_{side}" for side in (OWPOA, PER_CHAIN)]
+    assert set(result["ratios"]) == {f"{side}{level}" for side in sides for level in ("", "_medium", "_high")}
+    assert set(result["details"]["goals"]) == {name for name in result["ratios"] if PER_CHAIN not in name}
     assert all(Path(figure).is_file() for figure in result["figures"])
 
 
