@@ -43,26 +43,40 @@ class SinkTask:
     failed: bool = False
     closed: bool = False
     rows: int = 0
-    latency: Histogram = field(default_factory=Histogram)
+    _all: Histogram = field(default_factory=Histogram)
     _recent: Histogram = field(default_factory=Histogram)
     _before: Histogram = field(default_factory=Histogram)
+    _counting: threading.Lock = field(default_factory=threading.Lock)  # the pump counts while others look
 
     def measured(self, latency_us: int, rows: int) -> None:
         """Count the latency of sampled rows."""
-        self.latency.add(latency_us, rows)
-        self._recent.add(latency_us, rows)
+        with self._counting:
+            self._all.add(latency_us, rows)
+            self._recent.add(latency_us, rows)
+
+    @property
+    def latency(self) -> Histogram:
+        """All latencies so far."""
+        with self._counting:
+            return _together(self._all)
 
     @property
     def recent(self) -> Histogram:
         """The latencies of the last few seconds."""
-        together = Histogram()
-        together.merge(self._recent)
-        together.merge(self._before)
-        return together
+        with self._counting:
+            return _together(self._recent, self._before)
 
     def forget_old(self) -> None:
         """Begin a new span; the one before the last is no longer recent."""
-        self._before, self._recent = self._recent, Histogram()
+        with self._counting:
+            self._before, self._recent = self._recent, Histogram()
+
+
+def _together(*parts: Histogram) -> Histogram:
+    together = Histogram()
+    for part in parts:
+        together.merge(part)
+    return together
 
 
 class SinkPump:
