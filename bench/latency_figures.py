@@ -36,7 +36,9 @@ def draw_figures(details: Details, machine: Machine, output: Path) -> list[Path]
             axis.annotate(level, (rate, 1.0), xycoords=("data", "axes fraction"), fontsize=7, ha="right", va="top")
         axis.set(title=f"9({letter}): {app}", xlabel="rows per second, of all peers", ylabel="latency [ms]")
         axis.set(xscale="log", yscale="log")
+        axis.set_xticks([one["rate"] for one in sides["ours"]], [f"{one['rate']:,g}" for one in sides["ours"]])
+        axis.minorticks_off()
         axis.grid(visible=True, which="both", alpha=0.25)
-        axis.legend(fontsize=7)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     figure.suptitle("Results of rows that are read at 8 peers, for users at other peers, links of 20 to 100 ms")
     return [save(figure, machine, output.with_name(f"{output.stem}-figure9.png"))]
