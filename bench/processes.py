@@ -40,13 +40,13 @@ def this_machine() -> Machine:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time a process has used, in user and kernel mode; 0 if it is gone."""
+    """Return the CPU time of a process and of its children that have ended, of both modes; 0 if it is gone itself."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0
+    return sum(map(int, fields[11:15])) / TICKS_PER_S if fields else 0.0
 
 
 def tree_cpu_s(root: int) -> float:
-    """Return the CPU time of a process and of all its living descendants."""
+    """Return the CPU time of a process and of all its descendants, also of those that have ended."""
     return sum(map(cpu_s, family(root)))
 
 

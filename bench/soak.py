@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from bench.edge.links import PEERS, told
 from bench.edge.sites import EdgeCluster, SitePlan
-from bench.processes import this_machine, usage
+from bench.processes import Usage, this_machine, usage
 from bench.soak_figures import draw_figures
-from bench.soak_memory import MemoryWatch, growth
+from bench.soak_memory import WARM_UP, MemoryWatch, growth
 from headwater.console import demo
 from headwater.console.demo_check import CHECKS, made, written
 from headwater.model.errors import EngineError, HeadwaterError
@@ -54,10 +54,8 @@ class Plan:
     minutes: float = 60.0
     change_s: float = 60.0  # between two changes of who is there
     rate: int = 10  # readings a second, of each app
-    trial: int = 6  # apps by which is found how many keep the machine half busy
-    trial_s: float = 15.0
-    apps: int | None = None  # None: as many as keep it half busy
-    apps_max: int = 60
+    apps: int = 2 * len(KINDS)  # to begin with
+    apps_max: int = 60  # that are added up to during the warm-up, until the machine is half busy
     processes: int = 2
     spark: bool = True
 
@@ -77,6 +75,23 @@ class App:
     plan: demo.Plan
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What had been used of the machine at an instant."""
+
+    at_s: float
+    usage: Usage
+
+    def cores_until(self, later: "Looked") -> float:
+        """Return how many cores the cluster used between two looks."""
+        return (later.usage.own_cpu_s - self.usage.own_cpu_s) / (later.at_s - self.at_s)
+
+
+def look() -> Looked:
+    """Look at the machine now."""
+    return Looked(time.monotonic(), usage())
+
+
 @dataclass(slots=True)
 class Soak:
     """The soak while it runs."""
@@ -85,6 +100,7 @@ class Soak:
     cluster: EdgeCluster
     place: Path
     tell: Tell
+    apps: list[App] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     _staying: list[Peer] = field(init=False)
     _ends: list[tuple[Peer, Peer]] = field(init=False)  # where an app is owned, and where it is read
@@ -100,9 +116,8 @@ class Soak:
         self._ends = list(itertools.permutations(self._staying, 2))
         self._passing = [peer for peer in self.cluster.peers if peer not in self._staying]
 
-    def submit(self, count: int, seconds: float) -> list[App]:
+    def submit(self, count: int, seconds: float) -> None:
         """Submit copies of the apps, each to a peer that stays, with its sensors at another; readings end in time."""
-        new = []
         for number in itertools.islice(self._numbers, count):
             kind, rows = KINDS[number % len(KINDS)], round(self.plan.rate * seconds)
             directory = self.place / f"app-{number}"
@@ -112,11 +127,10 @@ class Soak:
             app.plan.write_flows()
             with Cluster(owner.address, insecure=True) as cluster:
                 cluster.submit(f"{app.plan.flows}:{kind}", name=app.name, at={"readings": reads.address})
-            new.append(app)
-        return new
+            self.apps.append(app)
 
-    def finish(self, apps: list[App]) -> list[StatusTold | HeadwaterError]:
-        """Wait for all rows of apps, and return how each is then."""
+    def finish(self) -> list[StatusTold | HeadwaterError]:
+        """Wait for all rows of all apps, and return how each is then."""
 
         def wait(app: App) -> StatusTold | HeadwaterError:
             try:
@@ -126,7 +140,7 @@ class Soak:
                 return failure
 
         with ThreadPoolExecutor(len(self._staying)) as waiting:
-            return list(waiting.map(wait, apps))
+            return list(waiting.map(wait, self.apps))
 
     def change(self) -> None:
         """Let a fresh node join, and the busiest of those that may go leave for good."""
@@ -148,14 +162,34 @@ class Soak:
         self.changes.append(change)
         self.tell(f"{change['at_s']:.0f} s: {_told_change(change)}")
 
-    def keep_changing(self, until: float) -> None:
-        """Change who is there at an even pace, as long as apps run."""
+    def keep_changing(self, until: float) -> Looked:
+        """Change who is there at an even pace, as long as apps run; return the look at the end of the warm-up."""
+        warm_at = until - (1 - WARM_UP) * (until - time.monotonic())
+        warm = look()
         due = time.monotonic() + self.plan.change_s
         while due < until:
             time.sleep(max(0.0, due - time.monotonic()))
             self.change()
+            if due < warm_at:
+                self._fill(warm, until)
+                warm = look()
             due = max(due + self.plan.change_s, time.monotonic())
         time.sleep(max(0.0, until - time.monotonic()))
+        return warm
+
+    def _fill(self, before: Looked, until: float) -> None:
+        """Add apps towards half load, by what those that run have cost since a look.
+
+        Half of what is lacking at a time: what an app costs falls while its code warms up and turns are shared, so what
+        is measured now is too much.
+        """
+        used = before.cores_until(look())
+        each = used / len(self.apps)
+        lacking = round((LOAD * this_machine().cores - used) / each / 2)
+        wanted = min(lacking, self.plan.apps_max - len(self.apps))
+        if wanted > 0:
+            self.submit(wanted, until - time.monotonic())
+            self.tell(f"{used:.2f} cores used: {wanted} apps more, {len(self.apps)} in all")
 
 
 def _told_change(change: dict[str, Any]) -> str:
@@ -166,49 +200,27 @@ def _told_change(change: dict[str, Any]) -> str:
     )
 
 
-def _apps_wanted(soak: Soak) -> tuple[int, dict[str, float]]:
-    """Find how many apps keep the machine half busy, by what a few of them cost."""
-    plan = soak.plan
-    before, began = usage(), time.monotonic()
-    time.sleep(plan.trial_s / 3)
-    idle = (usage().own_cpu_s - before.own_cpu_s) / (time.monotonic() - began)
-    tried = soak.submit(plan.trial, 2 * plan.trial_s)
-    time.sleep(plan.trial_s / 2)
-    before, began = usage(), time.monotonic()
-    time.sleep(plan.trial_s)
-    busy = (usage().own_cpu_s - before.own_cpu_s) / (time.monotonic() - began)
-    soak.finish(tried)
-    for app in tried:
-        with Cluster(app.owner.address, insecure=True) as cluster:
-            cluster.stop(app.name)
-    each = max(1e-3, (busy - idle) / plan.trial)
-    wanted = round((LOAD * this_machine().cores - idle) / each)
-    found = {"idle_cores": round(idle, 3), "cores_per_app": round(each, 4)}
-    return max(len(KINDS), min(plan.apps_max, wanted)), found
-
-
 def _soaked(soak: Soak) -> dict[str, Any]:
     """Run it all, and return what was seen."""
     plan = soak.plan
-    count, found = (plan.apps, {}) if plan.apps else _apps_wanted(soak)
     seconds = 60 * plan.minutes
-    soak.tell(f"{count} apps at {plan.rate} readings a second each, for {plan.minutes:g} minutes")
+    soak.tell(f"{plan.minutes:g} minutes of apps with {plan.rate} readings a second each; {plan.apps} to begin with")
     with MemoryWatch(soak.cluster.pids()) as memory:
-        before, began = usage(), time.monotonic()
-        apps = soak.submit(count, seconds)
-        soak.keep_changing(began + seconds)
-        after, took = usage(), time.monotonic() - began
-        states = soak.finish(apps)
+        began = time.monotonic()
+        soak.submit(plan.apps, seconds)
+        warm = soak.keep_changing(began + seconds)
+        end = look()
+        states = soak.finish()
     soak.tell("comparing what was written with what plain Python makes of the readings")
+    own = warm.cores_until(end)
     return {
-        "apps": count,
-        "apps_found_by": found,
-        "readings": sum(app.plan.rows for app in apps),
-        "own_cores": round((after.own_cpu_s - before.own_cpu_s) / took, 3),
-        "load": round((after.own_cpu_s - before.own_cpu_s) / took / this_machine().cores, 3),
-        "others_cores": round(after.others_since(before, took), 3),
+        "apps": len(soak.apps),
+        "readings": sum(app.plan.rows for app in soak.apps),
+        "own_cores": round(own, 3),
+        "load": round(own / this_machine().cores, 3),
+        "others_cores": round(end.usage.others_since(warm.usage, end.at_s - warm.at_s), 3),
         "changes": soak.changes,
-        "results": [_judged(app, state) for app, state in zip(apps, states, strict=True)],
+        "results": [_judged(app, state) for app, state in zip(soak.apps, states, strict=True)],
         "memory": memory.told(),
     }
 

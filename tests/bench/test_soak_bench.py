@@ -7,7 +7,7 @@ import pytest
 from bench.soak import KINDS, Plan, run_plan
 from bench.soak_memory import growth
 
-SHORT = Plan(minutes=0.2, change_s=4.0, rate=100, apps=len(KINDS), processes=1, spark=False)
+SHORT = Plan(minutes=0.2, change_s=4.0, rate=100, apps=len(KINDS), apps_max=2 * len(KINDS), processes=1, spark=False)
 
 
 @pytest.mark.slow
