@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from headwater import functions as F
 from headwater.dataflow.stream import Flow, Stream, flow, source
+from headwater.engine.channels import read_stretch, receive
 from headwater.engine.moving import (
     BEGINNING,
     Piece,
@@ -69,7 +70,7 @@ def move(here: SmallNode, there: SmallNode, instance: InstanceId, bytes_max: int
     """Bring an instance that has taken all its rows from one store into another."""
     plan = plan_of(here, instance)
     with here.store.read() as snapshot:
-        standing = read_standing(snapshot, instance)
+        standing = read_standing(snapshot, instance, ORIGIN)
     for piece in pieces(here.store, plan, instance, bytes_max, entry_bytes_max):
         with there.store.write() as txn:
             put_piece(txn, plan, instance, piece.held)
@@ -179,6 +180,22 @@ def test_what_was_received_elsewhere_is_not_taken_again() -> None:
         assert record.head_sequence == taken
         assert record.turns == before + 1, "what a worker remembers of it is of another time"
         assert (read_lot(snapshot, instance), is_settled(snapshot, instance)) == ((3, 4), False)
+
+
+def test_what_its_own_node_put_there_is_not_taken_again_elsewhere() -> None:
+    """Rows that were sent before the instance came to their node may still be under way when it has gone on."""
+    here, there = (SmallNode(shaped("counts", 1)) for _ in range(2))
+    (instance,) = here.instances
+    for second in range(3):
+        here.feed(batch(second, key="a"))
+    with here.store.read() as snapshot:
+        under_way = read_stretch(snapshot, instance, 0, 1 << 20)
+    assert under_way.until == 3
+    run_dry(here)
+    move(here, there, instance, 1 << 20, 1 << 20)
+    with there.store.write() as txn:
+        received, grown = receive(txn, instance, ORIGIN, 0, under_way)
+    assert (received.until, grown) == (3, None)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,21 @@ def test_what_waits_for_company_goes_when_the_answer_comes_and_nothing_else_is_u
     assert [(one.sending.since, one.sending.until) for one in sender.said()] == [(1, 2)]
 
 
+# --- an instance comes to where its rows lie --------------------------------------------------------------------------
+
+
+def test_rows_that_come_round_to_their_own_node_are_not_taken_twice() -> None:
+    """They were under way when their instance moved here, and others show them the way: they lie in its queue."""
+    sender, _ = connected()
+    sender.put(10, 10)
+    under_way = sender.said()
+    sender.carrying.runs_here(APP, 0)
+    for message in under_way:
+        sender.carrying.rows_sent(m.RowsSent(STEWARD, message.keeper, message.steward, 2, message.sending))
+    assert sender.rows == (2, 2)
+    assert sender.said(m.RowsKept) == []
+
+
 # --- who is believed --------------------------------------------------------------------------------------------------
 
 

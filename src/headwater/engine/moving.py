@@ -1,7 +1,7 @@
 """An instance's state on its way from one store to another.
 
 What moves is the state of its keys, how far event time has come, and up to which number it has taken the rows of every
-other store. Rows do not: an instance moves when its queue holds nothing any more that came from elsewhere, and what
+store. Rows do not: an instance moves when its queue holds nothing any more that came from elsewhere, and what
 its own node puts there afterwards travels as rows always do. The counts of what it did stay where it did it.
 
 Every placement of an instance has a **lot**, which is never drawn twice, and a store remembers under which one the
@@ -196,11 +196,16 @@ def shares(plan: ChainPlan, instance: InstanceId, here: Container[int]) -> bool:
     return any(number in here for number in of_chain if number != instance.number)
 
 
-def read_standing(snapshot: Snapshot, instance: InstanceId) -> Standing:
-    """Return where an instance stands that nobody runs any more."""
-    received = tuple((origin, channel.until) for origin, channel in all_received(snapshot, instance).items())
+def read_standing(snapshot: Snapshot, instance: InstanceId, own_origin: bytes) -> Standing:
+    """Return where an instance stands that nobody runs any more.
+
+    Of what its own node put there, too: some of it may have been sent elsewhere before the instance came, and still be
+    under way when it has gone.
+    """
+    received = {origin: channel.until for origin, channel in all_received(snapshot, instance).items()}
+    received[own_origin] = read_queue(snapshot, instance).head_sequence
     times = snapshot.get(times_key(instance))
-    return Standing(received, None if times is None else bytes(times))
+    return Standing(tuple(received.items()), None if times is None else bytes(times))
 
 
 def take_up(txn: Transaction, instance: InstanceId, own_origin: bytes, standing: Standing, lot: Lot) -> QueueRecord:

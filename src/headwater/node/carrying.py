@@ -407,11 +407,15 @@ class Carrying:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def rows_sent(self, message: m.RowsSent) -> None:
-        """Keep rows for an instance that runs here, and say so; bring all others nearer to theirs."""
+        """Keep rows for an instance that runs here, and say so; bring all others nearer to theirs.
+
+        Our own come round where their instance has moved here while they were under way: they lie in its queue.
+        """
         sending = message.sending
         app = self.apps.get(sending.app)
         if app is not None and self._dock is not None and sending.instance in app.here | app.leaving:
-            self._keep(message, app, self._dock)
+            if sending.origin != app.origin:
+                self._keep(message, app, self._dock)
         else:
             self._bring_nearer(message)
 

@@ -358,7 +358,7 @@ class Moving:
         with found.dock.store.read() as snapshot:
             lot, turns = read_lot(snapshot, identity), read_queue(snapshot, identity).turns
             piece = read_piece(snapshot, found.plan, identity, giving.after, s.PIECE_BYTES, s.ENTRY_BYTES)
-            standing = read_standing(snapshot, identity) if piece.is_last else Standing((), None)
+            standing = read_standing(snapshot, identity, found.app.origin) if piece.is_last else Standing((), None)
         assert lot is not None
         told = s.StateTold(self._ground.own, *spot, lot, giving.after, turns, piece.held, piece.is_last, *standing)
         self._ground.send(giving.to, told)
