@@ -1,5 +1,6 @@
 """What a cluster tells, drawn for people: an app over its tree, apps, nodes. For programs there is `--json`."""
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,6 +15,7 @@ from headwater.console import wording
 from headwater.runtime.service.requests import (
     AppsTold,
     InstanceLine,
+    LogsTold,
     NodesTold,
     PartLine,
     SinkLine,
@@ -200,6 +202,14 @@ def show_nodes(console: Console, told: NodesTold) -> None:
         state = "leaving" if one.is_draining else f"{one.load} of {one.capacity}"
         table.add_row(*map(Text, (one.address, one.id[:8], one.zone, state, str(one.apps), note)))
     _print_whole(console, table)
+    _show_silent(console, told.silent)
+
+
+def show_logs(console: Console, told: LogsTold) -> None:
+    """Print lines of logs, each as long as it is."""
+    for line in told.lines:
+        at = dt.datetime.fromtimestamp(line.at_us / 1e6).astimezone()
+        console.print(Text(f"{at:%Y-%m-%d} {line.node} {line.text}"), soft_wrap=True)
     _show_silent(console, told.silent)
 
 
