@@ -444,12 +444,6 @@ def test_with_certificates_strangers_are_refused_and_users_do_what_their_role_sa
 _USERS: Final = ((Role.SEE, "anna"), (Role.SUBMIT, "bert"), (Role.SUBMIT, "cleo"))
 
 
-def test_whoever_says_neither_certs_nor_insecure_is_told_to() -> None:
-    """Plaintext is never a default."""
-    with pytest.raises(ConfigError, match="--certs"):
-        Cluster("127.0.0.1:1")
-
-
 BROKEN: Final = """
 import headwater as hw
 
