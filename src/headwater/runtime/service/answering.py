@@ -225,7 +225,7 @@ class Desk:
     def _away(self, app: str, owner: str, on: list[str]) -> RequestRefused:
         goes_on = f"what is on {', '.join(on)} goes on" if on else "nothing of it is on any other node"
         what = f"{owner} answers for {app!r}, and does not answer; {goes_on}"
-        return self._refused(what, "start it again: rows wait for it meanwhile", may_pass=True)
+        return self._refused(what, f"start {owner} again: rows wait for it meanwhile", may_pass=True)
 
     async def _stop(self, caller: Caller, app: str) -> Stopped:
         found = await self._found_for(caller, app)

@@ -256,7 +256,7 @@ class Cluster:
                 continue
             on_look(status)
             if status.state == "failed":
-                raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
+                raise EngineError(f"{app} has failed, mend it and upgrade it, or stop it: {'; '.join(status.errors)}")
             if before is not None and is_at_rest(before, status):
                 return status
             if is_over:
