@@ -9,10 +9,28 @@ from pathlib import Path
 import pytest
 
 from headwater.model.errors import FlowError
+from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from tests.console.flows import LINEAR, Write
 
 TWO = LINEAR + '\nother = hw.flow("other", hw.read.iterable([1]).map(double).sink(hw.to.nothing()))\nalias = other\n'
+
+OWN_APPS = """
+import headwater as hw
+
+class First(hw.App):
+    name = "own.first"
+    wire = "text"
+
+    def made(self):
+        return lambda first, count: {"line": ["a"] * count}
+
+    def build(self, rows):
+        return rows
+
+class Second(First):
+    name = "own.second"
+"""
 
 
 def test_all_flows_of_a_file_are_found_each_once(write: Write) -> None:
@@ -21,6 +39,27 @@ def test_all_flows_of_a_file_are_found_each_once(write: Write) -> None:
 
 def test_a_name_behind_a_colon_picks_one(write: Write) -> None:
     assert [flow.name for flow in load_flows(f"{write('two.py', TWO)}:other")] == ["other"]
+
+
+def test_a_flow_is_also_picked_by_the_name_under_which_it_runs(write: Write) -> None:
+    """`headwater apps` lists it under that one, and errors say it: whoever types it must not be told it is unknown."""
+    path = write("named.py", LINEAR.replace('"linear"', '"rain-gauges.north"'))
+    assert [flow.name for flow in load_flows(f"{path}:rain-gauges.north")] == ["rain-gauges.north"]
+
+
+def test_a_variable_goes_before_another_flows_name(write: Write) -> None:
+    crossed = 'import headwater as hw\na, b = (hw.flow(n, hw.read.iterable([1]).sink(hw.to.nothing())) for n in "ba")\n'
+    assert [flow.name for flow in load_flows(f"{write('crossed.py', crossed)}:a")] == ["b"]
+
+
+def test_an_application_of_a_file_is_picked_by_its_class_or_its_name_and_an_unknown_one_is_told_those_there(
+    write: Write,
+) -> None:
+    path = write("own_apps.py", OWN_APPS)
+    assert [flow.name for flow in load_flows(f"{path}:First")] == ["own.first"]
+    assert [flow.name for flow in load_flows(f"{path}:own.second")] == ["own.second"]
+    with pytest.raises(FlowError, match=r"has no flow named 'Frist'; it has: First, Second"):
+        load_flows(f"{path}:Frist", Ends(rate=5))
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(write: Write) -> None:

@@ -1,12 +1,12 @@
-"""The lists of apps and nodes, as `headwater apps --to` and `headwater nodes` print them."""
+"""The lists of apps, nodes and lines of logs, as `headwater apps --to`, `nodes` and `logs` print them."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from headwater.console.showing import show_apps, show_nodes
-from headwater.runtime.service.requests import AppLine, AppsTold, NodeLine, NodesTold
+from headwater.console.showing import show_apps, show_logs, show_nodes
+from headwater.runtime.service.requests import AppLine, AppsTold, LogLine, LogsTold, NodeLine, NodesTold
 
 OWNER, SILENT = "[fd00::1]:7100", "[fd00:aaaa:bbbb:cccc:dddd:eeee:ffff:2]:17100"
 NAME = "readings_of_all_gauges_of_the_valley"
@@ -48,3 +48,13 @@ def test_on_a_terminal_what_is_noted_of_a_node_takes_several_lines_and_its_addre
     assert first.split()[:3] == [SILENT, "0f0f0f0f", "a-zone-with-a-long-name"]
     assert len(others) > 1
     assert "[red]," in " ".join([first, *others])
+
+
+def test_a_line_of_a_log_is_one_line_and_nodes_whose_log_is_missing_are_told() -> None:
+    text = f"12:00:00 warning runtime.node: [red] {'x' * 100}"
+    show_logs(
+        console := screen(is_terminal=False), LogsTold([LogLine(SILENT, 86_400_000_000, "warning", text)], [OWNER])
+    )
+    line, silent = printed(console)
+    assert line.endswith(f" {SILENT} {text}")
+    assert silent == f"silent: {OWNER}"

@@ -1,13 +1,13 @@
-"""The tree of an app, as `headwater status` draws it."""
+"""An app over its tree, as `headwater status` draws it."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from headwater.console.showing import tree_table
+from headwater.console.showing import show_status, tree_table
 from headwater.engine.ledger import Ledger
-from headwater.runtime.service.requests import InstanceLine, PartLine, SinkLine, SourceLine
+from headwater.runtime.service.requests import InstanceLine, PartLine, SinkLine, SourceLine, StatusTold
 from headwater.runtime.status import Latency
 
 DEPTH = 9
@@ -41,6 +41,11 @@ def drawn(parts: list[PartLine], width: int) -> list[str]:
     """Return the lines on a screen of this width."""
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
     console.print(tree_table(parts))
+    return lines_on(console)
+
+
+def lines_on(console: Console) -> list[str]:
+    """Return the lines that were printed."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -65,3 +70,37 @@ def test_where_80_columns_are_too_few_names_are_cut_and_figures_never(rows: int,
 
 def test_where_there_is_room_nothing_is_cut() -> None:
     assert not any("…" in line for line in drawn([part_at(depth, 3_000) for depth in range(DEPTH)], 200))
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_is_wrong_is_told_in_whole_lines_and_what_to_do_about_a_failure(is_terminal: bool) -> None:
+    """A path in two halves is found by no search, and opened by no click."""
+    error = (
+        f"10.0.0.1:17100: flow 'rain', operator 'map': ValueError: [no]\n  at  /var/{'x' * 90}/rain.py:7 in <lambda>"
+    )
+    told = StatusTold(
+        name="rain",
+        id="rain@1",
+        version=1,
+        owner="10.0.0.1:17100",
+        submitter="ann",
+        state="failed",
+        errors=[error],
+        notes=[],
+        parts=[part_at(0, 3_000)],
+        homes={},
+        missing=[],
+        rows_in=3_000_000,
+        rows_out=3_000_000,
+        waiting=0,
+        ledger=Ledger(3_000_000, 3_000_000, 0, 0, 0),
+        is_balanced=True,
+        activity=0,
+        silent=[],
+    )
+    show_status(console := Console(width=80, file=io.StringIO(), force_terminal=is_terminal, color_system=None), told)
+    *_, ledger, said, at, remedy = lines_on(console)
+    assert ledger.startswith("ledger balances: in 3,000,000 +")
+    assert ledger.endswith("+ duplicates 0")
+    assert [said, at] == error.splitlines()
+    assert remedy == "rows wait: mend it (headwater upgrade rain FLOW.py), or give it up (headwater stop rain)"

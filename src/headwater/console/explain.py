@@ -20,7 +20,7 @@ from headwater.dataflow.explained import Explained, OperatorTold, RouteTold, exp
 from headwater.dataflow.graph import Graph, Spread
 from headwater.model.errors import ConfigError
 from headwater.operators.base import OnError
-from headwater.runtime.flow_file import load_flows
+from headwater.runtime.flow_file import load_flows, split
 from headwater.runtime.service.client import Cluster
 
 _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
@@ -79,8 +79,7 @@ def _is_only_in_environment(context: typer.Context) -> bool:
 
 def _is_file(written: str) -> bool:
     """Whether this means a file rather than an app."""
-    head, _, name = written.rpartition(":")
-    path = Path(head if head and name.isidentifier() else written)
+    path, _ = split(written)
     return path.suffix == ".py" or os.path.isfile(path)  # unlike Path's, it raises nothing at what cannot be a file
 
 

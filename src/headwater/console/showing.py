@@ -1,11 +1,12 @@
 """What a cluster tells, drawn for people: an app over its tree, apps, nodes. For programs there is `--json`."""
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,7 @@ from headwater.console import wording
 from headwater.runtime.service.requests import (
     AppsTold,
     InstanceLine,
+    LogsTold,
     NodesTold,
     PartLine,
     SinkLine,
@@ -73,15 +75,22 @@ def _leads_back(address: str, above: dict[str, str]) -> bool:
     return at == address
 
 
-def status_view(told: StatusTold) -> RenderableType:
-    """Return an app as people see it: its tree, with what runs on every node, and its ledger."""
+def show_status(console: Console, told: StatusTold) -> None:
+    """Print an app: its tree, with what runs on every node, its ledger, and what is wrong.
+
+    Only the tree is fitted into the screen. A sentence stays one line, which a terminal breaks by itself: half of the
+    path at which an error was made is of no use to anybody.
+    """
     head = Text.assemble(
         (told.name, "bold"),
         "  ",
         (told.state, STATE_STYLES.get(told.state, "")),
         f"  version {told.version}   {told.rows_in:,} rows in, {told.rows_out:,} out, {told.waiting:,} waiting",
     )
-    return Group(head, tree_table(told.parts), ledger_line(told), *_problem_lines(told))
+    console.print(head, soft_wrap=True)
+    console.print(tree_table(told.parts))
+    for line in (ledger_line(told), *_problem_lines(told)):
+        console.print(line, soft_wrap=True)
 
 
 def tree_table(parts: list[PartLine]) -> Table:
@@ -166,6 +175,10 @@ def _problem_lines(told: StatusTold) -> Iterator[Text]:
         yield Text(note, "magenta")
     for error in told.errors:
         yield Text(error, "bold red" if told.state == "failed" else "yellow")
+    if told.state == "failed":
+        yield Text(
+            f"rows wait: mend it (headwater upgrade {told.name} FLOW.py), or give it up (headwater stop {told.name})"
+        )
     for place in told.missing:
         yield Text(f"missing: {place}", "yellow")
     for address in told.silent:
@@ -200,6 +213,14 @@ def show_nodes(console: Console, told: NodesTold) -> None:
         state = "leaving" if one.is_draining else f"{one.load} of {one.capacity}"
         table.add_row(*map(Text, (one.address, one.id[:8], one.zone, state, str(one.apps), note)))
     _print_whole(console, table)
+    _show_silent(console, told.silent)
+
+
+def show_logs(console: Console, told: LogsTold) -> None:
+    """Print lines of logs, each as long as it is."""
+    for line in told.lines:
+        at = dt.datetime.fromtimestamp(line.at_us / 1e6).astimezone()
+        console.print(Text(f"{at:%Y-%m-%d} {line.node} {line.text}"), soft_wrap=True)
     _show_silent(console, told.silent)
 
 

@@ -1,6 +1,5 @@
 """What users ask of any node of a cluster: `submit`, `status`, `nodes`, `upgrade`, `stop`, `drain`, `logs`."""
 
-import datetime as dt
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from headwater.console.run import DiscardOption, SetOption
 from headwater.console.screen import print_object, screen
-from headwater.console.showing import show_apps, show_nodes, status_view
+from headwater.console.showing import show_apps, show_logs, show_nodes, show_status
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.service.client import Cluster
@@ -174,7 +173,7 @@ def _show_status(told: StatusTold, *, as_json: bool) -> None:
     if as_json:
         print_object(told)
     else:
-        screen().print(status_view(told), soft_wrap=False)
+        show_status(screen(), told)
 
 
 def show_apps_told(told: AppsTold, *, as_json: bool) -> None:
@@ -367,7 +366,5 @@ def logs(
         told = cluster.logs(lines, node)
     if as_json:
         print_object(told)
-        return
-    for line in told.lines:
-        at = dt.datetime.fromtimestamp(line.at_us / 1e6).astimezone()
-        print(f"{at:%Y-%m-%d} {line.node} {line.text}")
+    else:
+        show_logs(screen(), told)

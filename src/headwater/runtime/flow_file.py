@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from headwater.connectors.app import App
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
 from headwater.runtime.ends import Ends
@@ -30,27 +31,40 @@ def load_flows(written: str, ends: Ends | None = None, settings: Sequence[str] =
         return [ends.flow(with_options(shipped_app(written), settings))]
     path, name = parted(written)
     module = _import(path)
-    flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
-    apps = {kind.__name__: kind for kind in apps_of(module)}
-    if apps and (name in apps or (name is None and not flows)):
-        chosen = [apps[name]] if name is not None else list(apps.values())
-        return [ends.flow(with_options(kind, settings)) for kind in chosen]
+    built = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
+    known: dict[str, Flow | type[App]] = {**built, **{kind.__name__: kind for kind in apps_of(module)}}
+    chosen = list(known.values()) if name is None else _called(name, known)
+    if name is not None and not chosen:
+        raise FlowError(f"{path} has no flow named {name!r}; it has: {', '.join(known) or 'none'}")
+    flows = [one for one in chosen if isinstance(one, Flow)]
+    apps = [one for one in chosen if not isinstance(one, Flow)]
+    if apps and not flows:
+        return [ends.flow(with_options(kind, settings)) for kind in apps]
     ends.refuse_any(path.name)
     if settings:
         raise FlowError(f"--set {settings[0]} is for applications; {path} builds a flow and takes no options")
-    if name is not None:
-        if name not in flows:
-            raise FlowError(f"{path} has no flow named {name!r}; it has: {', '.join(flows) or 'none'}")
-        return [flows[name]]
     if not flows:
         raise FlowError(f"{path} has no flow; give it a variable at the left margin, such as: flow = hw.flow(...)")
-    return list({id(flow): flow for flow in flows.values()}.values())
+    return list({id(flow): flow for flow in flows}.values())
+
+
+def _called(name: str, known: dict[str, Flow | type[App]]) -> list[Flow | type[App]]:
+    """Return what a file has under a name: that of its variable, else the one under which it runs."""
+    if name in known:
+        return [known[name]]
+    return [one for one in known.values() if getattr(one, "name", None) == name]  # a base of applications has none
+
+
+def split(written: str) -> tuple[Path, str | None]:
+    """Return the file that `FLOW.py` or `FLOW.py:name` means, whether it is there or not, and the name behind it."""
+    file, _, name = written.rpartition(":")
+    is_picked = file.endswith(".py") and name and not name.endswith(".py")
+    return (Path(file), name) if is_picked else (Path(written), None)
 
 
 def parted(written: str) -> tuple[Path, str | None]:
-    """Return the file of `FLOW.py` or `FLOW.py:name`, and the name, if one is picked."""
-    head, colon, tail = written.rpartition(":")
-    path, name = (Path(head), tail) if colon and tail.isidentifier() and head else (Path(written), None)
+    """Return the file of `FLOW.py` or `FLOW.py:name`, which is there, and the name, if one is picked."""
+    path, name = split(written)
     try:
         is_directory, is_there = path.is_dir(), path.is_file()
     except OSError as failure:

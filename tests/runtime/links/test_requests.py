@@ -287,6 +287,35 @@ async def guests_when(of: Station, holds: Callable[[Any], bool]) -> list[Any]:
 # --- what a client is told --------------------------------------------------------------------------------------------
 
 
+def test_what_no_node_would_understand_is_not_asked_and_the_reason_is_in_the_request(cluster: Cluster) -> None:
+    """A node could only say that it knows no such request, as it does to somebody of another version."""
+
+    async def story() -> None:
+        async with asking(cluster, Role.OPERATE, desk := Desk()) as (one, client):
+            with pytest.raises(
+                ConfigError, match=r"^Stop cannot be asked so: Expected `str`, got `int` - at `\$\.app`$"
+            ):
+                await client.ask(Stop(7))  # type: ignore[arg-type]  # as somebody does who checks no types
+            assert (await client.ask(Look("x"))).what == "x"
+            assert (desk.asked, refused(one)) == ([Look("x")], {})
+
+    told(story())
+
+
+def test_who_asks_over_a_connection_that_has_ended_is_told_why_it_has(cluster: Cluster) -> None:
+    def asks(address: str) -> None:
+        client = connect(address, insecure_user("ann"), TABLE)
+        client.close()
+        with pytest.raises(NodeLost, match=rf"the connection to the node at {address} was closed here; make a new one"):
+            client.ask(Look())
+
+    async def story() -> None:
+        async with at_desk(cluster.insecure(), Desk()) as one:
+            await asyncio.to_thread(asks, one.address)
+
+    told(story())
+
+
 def test_a_node_that_cannot_be_reached_is_told(cluster: Cluster) -> None:
     refused = "cannot be asked: Connection refused: nothing listens there; start the node, or give the address of one"
     with pytest.raises(NodeLost, match=rf"the node at 127\.0\.0\.1:1 {refused} that runs"):

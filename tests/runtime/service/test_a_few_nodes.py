@@ -147,8 +147,8 @@ def test_a_file_of_several_flows_is_submitted_whole_or_not_at_all(few: FewNodes,
 
 LEFT_AND_RIGHT: Final = """
 import headwater as hw
-one = hw.flow("one", hw.read.iterable([{"n": 1}], name="left").sink(hw.to.nothing()))
-two = hw.flow("two", hw.read.iterable([{"n": 2}], name="right").sink(hw.to.nothing()))
+first = hw.flow("one", hw.read.iterable([{"n": 1}], name="left").sink(hw.to.nothing()))
+second = hw.flow("two", hw.read.iterable([{"n": 2}], name="right").sink(hw.to.nothing()))
 """
 
 
@@ -173,7 +173,9 @@ def test_each_flow_of_a_file_is_told_where_its_own_sources_are(few: FewNodes, tm
     assert read == {"left": few.nodes[0].own.address, "right": other}
 
 
-def test_if_a_later_flow_of_a_file_is_refused_it_is_told_which_are_there(few: FewNodes, tmp_path: Path) -> None:
+def test_if_a_later_flow_of_a_file_is_refused_it_is_told_which_are_there_and_how_to_go_on(
+    few: FewNodes, tmp_path: Path
+) -> None:
     file = tmp_path / "both.py"
     file.write_text(LEFT_AND_RIGHT)
     few.add()
@@ -183,6 +185,7 @@ def test_if_a_later_flow_of_a_file_is_refused_it_is_told_which_are_there(few: Fe
         ):
             cluster.submit(file, at={"right": "10.9.9.9:1"})
         assert [app.name for app in cluster.apps().apps] == ["one"]
+        assert [one.app for one in cluster.submit(f"{file}:two")] == ["two"]  # as the error says
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -439,12 +442,6 @@ def test_with_certificates_strangers_are_refused_and_users_do_what_their_role_sa
 
 
 _USERS: Final = ((Role.SEE, "anna"), (Role.SUBMIT, "bert"), (Role.SUBMIT, "cleo"))
-
-
-def test_whoever_says_neither_certs_nor_insecure_is_told_to() -> None:
-    """Plaintext is never a default."""
-    with pytest.raises(ConfigError, match="--certs"):
-        Cluster("127.0.0.1:1")
 
 
 BROKEN: Final = """

@@ -66,6 +66,24 @@ def test_who_passes_on_a_refusal_passes_on_all_that_it_says() -> None:
     assert str(told) == "there: no room; stop another app first"
 
 
+def test_who_of_several_refuses_is_named_and_the_others_answers_are_there() -> None:
+    """A list in which somebody is missing without a word would be taken for the whole."""
+
+    async def answers(sender: Peer, question: QuestionKind) -> AnswerKind:
+        return LogsTold([], ["mine"])
+
+    async def refuses(sender: Peer, question: QuestionKind) -> AnswerKind:
+        raise RequestRefused(Refusal("no", OTHER.address, ""))
+
+    async def story() -> tuple[list[AnswerKind], list[str]]:
+        both: dict[str, Asking] = {}
+        for peer, answering in ((OWN, answers), (OTHER, refuses)):
+            both[peer.address] = Asking(peer, lambda to, message: both[to].hear(message), answering, Random(1))
+        return await both[OWN.address].ask_all([OTHER, OWN], Look())
+
+    assert asyncio.run(story()) == ([LogsTold([], ["mine"])], [OTHER.address])
+
+
 def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is() -> None:
     """As of a node of another version."""
     with pytest.raises(RequestRefused, match=r"^there: it answered what is not understood; is its version ours\?$"):

@@ -75,13 +75,17 @@ class Conversation:
         return _framed(self._credentials.greeting("user"))
 
     def ask(self, request: msgspec.Struct) -> tuple[int, bytes]:
-        """Return the number of a request, and its bytes."""
+        """Return the number of a request, and its bytes; raises ConfigError if a node would not understand it."""
         if type(request) not in self._table.roles:
             raise ConfigError(f"{type(request).__name__} is not a request")
         self._number += 1
         encoded = encoder.encode(request)
         try:
-            return self._number, _framed(Asked(self._number, msgspec.Raw(encoded)))
+            framed = _framed(Asked(self._number, msgspec.Raw(encoded)))
+            self._table.read_request(msgspec.Raw(encoded))
+            return self._number, framed
+        except msgspec.ValidationError as wrong:
+            raise ConfigError(f"{type(request).__name__} cannot be asked so: {wrong}") from wrong
         except TooLong:
             raise RequestRefused(
                 Refusal(
@@ -130,7 +134,7 @@ class Conversation:
             case OSError():
                 why = f"{failure.strerror or failure}; is this its address, and can it be reached from here?"
             case _ if self.is_welcome:
-                why = "it hung up"
+                why = "it hung up; ask again, or another node of its cluster"
             case _ if not self._credentials.is_secure:
                 why = "it hung up without a word; it seems to want certificates: give --certs instead of --insecure"
             case _:
@@ -154,9 +158,12 @@ class NodeClient:
         self._talk = talk
         self._sock = sock
         self._sock.settimeout(answer_s)
+        self._ended: NodeLost | None = None
 
     def ask(self, request: msgspec.Struct) -> Any:
         """Return the answer; raises RequestRefused, or NodeLost, after which there is no further answer."""
+        if self._ended is not None:
+            raise self._ended
         number, asked = self._talk.ask(request)
         try:
             self._sock.sendall(asked)
@@ -168,14 +175,20 @@ class NodeClient:
                     if answered == number:
                         return _or_raise(answer)
         except OSError as failure:
-            self.close()
-            raise self._talk.lost(failure) from failure
-        except NodeLost:
-            self.close()
+            lost = self._talk.lost(failure)
+            self._end(lost)
+            raise lost from failure
+        except NodeLost as lost:
+            self._end(lost)
             raise
 
     def close(self) -> None:
         """Hang up."""
+        self._end(NodeLost(f"the connection to the node at {self._talk.address} was closed here; make a new one"))
+
+    def _end(self, why: NodeLost) -> None:
+        """Hang up, and remember why: whoever asks afterwards is told that, too."""
+        self._ended = self._ended or why
         self._sock.close()
 
     def __enter__(self) -> "NodeClient":

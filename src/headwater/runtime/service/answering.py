@@ -225,7 +225,7 @@ class Desk:
     def _away(self, app: str, owner: str, on: list[str]) -> RequestRefused:
         goes_on = f"what is on {', '.join(on)} goes on" if on else "nothing of it is on any other node"
         what = f"{owner} answers for {app!r}, and does not answer; {goes_on}"
-        return self._refused(what, "start it again: rows wait for it meanwhile", may_pass=True)
+        return self._refused(what, f"start {owner} again: rows wait for it meanwhile", may_pass=True)
 
     async def _stop(self, caller: Caller, app: str) -> Stopped:
         found = await self._found_for(caller, app)
@@ -277,13 +277,12 @@ class Desk:
         looked, silent = await self._look_around()
         peers = [look.peer for look in looked]
         if request.node:
-            peers = [self._named(request.node, peers, silent)]
-        told = await asyncio.gather(
-            *(self._ask(peer, LogsHere(request.lines)) for peer in peers), return_exceptions=True
-        )
-        lines = [line for one in told if isinstance(one, LogsTold) for line in one.lines]
+            one: LogsTold = await self._ask(self._named(request.node, peers, silent), LogsHere(request.lines))
+            return one
+        told, unheard = await self._node.asking.ask_all(peers, LogsHere(request.lines))
+        lines = [line for one in told for line in one.lines]
         apart = {(line.at_us, line.text): line for line in reversed(lines)}  # some nodes share a process and its Spark
-        return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], silent)
+        return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], [*silent, *unheard])
 
 
 def _without_owner(parts: list[PartInShort]) -> AppLine:

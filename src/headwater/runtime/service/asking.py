@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -150,6 +150,19 @@ class Asking:
         told = encoder.encode(refusal_of(failure, self._own.address))
         return Answer(self._own, question.number, told, is_refused=True)
 
+    async def ask_all(self, peers: Sequence[Peer], question: QuestionKind) -> tuple[list[Any], list[str]]:
+        """Return what these nodes answer, and the addresses of those who do not, or refuse to."""
+        answers = await asyncio.gather(*(self.ask(peer, question, LOOK_S) for peer in peers), return_exceptions=True)
+        told, silent = [], []
+        for peer, answer in zip(peers, answers, strict=True):
+            if isinstance(answer, HeadwaterError):
+                silent.append(peer.address)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                told.append(answer)
+        return told, silent
+
     async def look_around(self, leaves: Iterable[Peer]) -> tuple[list[Looked], list[str]]:
         """Ask everybody in the ring what they have; return that, and who is silent.
 
@@ -160,16 +173,10 @@ class Asking:
         looked: list[Looked] = []
         silent: list[str] = []
         while waiting:
-            answers = await asyncio.gather(
-                *(self.ask(peer, Look(), LOOK_S) for peer in waiting), return_exceptions=True
-            )
-            asked, waiting = waiting, []
-            for peer, answer in zip(asked, answers, strict=True):
-                if isinstance(answer, HeadwaterError):
-                    silent.append(peer.address)
-                    continue
-                if isinstance(answer, BaseException):
-                    raise answer
+            answers, unheard = await self.ask_all(waiting, Look())
+            silent += unheard
+            waiting = []
+            for answer in answers:
                 looked.append(answer)
                 fresh = [one for one in answer.leaves if one.id not in known]
                 room = NODES_MAX - len(known)

@@ -86,11 +86,12 @@ class Cluster:
 
         Of several flows each is told of its own sources only. Without `chaining` every operator runs by itself.
         """
-        texts = flow_texts(str(flow), ends, settings, name, chaining=chaining)
+        written = _written(flow)
+        texts = flow_texts(written, ends, settings, name, chaining=chaining)
         if len(texts) == 1:
             return [self.submit_text(texts[0], zone=zone, at=at)]
-        self._refuse_taken(str(flow), {text.app for text in texts})
-        sources = sources_by_flow(str(flow), ends, settings) if at else {}
+        self._refuse_taken(written, {text.app for text in texts})
+        sources = sources_by_flow(written, ends, settings) if at else {}
         return self._submit_all(texts, zone, places_by_flow(at or {}, sources))
 
     def _submit_all(self, texts: list[FlowText], zone: str, places: Mapping[str, Mapping[str, str]]) -> list[Submitted]:
@@ -191,9 +192,9 @@ class Cluster:
             )
         ends = ends or EndsText()
         if keep_options:
-            texts = self._next_versions(app, str(flow), ends, settings)
+            texts = self._next_versions(app, _written(flow), ends, settings)
         else:
-            texts = flow_texts(str(flow), ends, settings)
+            texts = flow_texts(_written(flow), ends, settings)
         text = _version_of(app, texts)
         wanted = UpgradeApp(app, self._signed(text), tuple(given_up), dict(at or {}), patience_s, only_check)
         answer: UpgradeTold = self._client.ask(wanted)
@@ -255,7 +256,7 @@ class Cluster:
                 continue
             on_look(status)
             if status.state == "failed":
-                raise EngineError(f"{app} has failed: {'; '.join(status.errors)}")
+                raise EngineError(f"{app} has failed, mend it and upgrade it, or stop it: {'; '.join(status.errors)}")
             if before is not None and is_at_rest(before, status):
                 return status
             if is_over:
@@ -274,6 +275,16 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self.close()
+
+
+def _written(flow: object) -> str:
+    """Return where a flow is written; one that was built here, as `headwater.run` takes it, is refused."""
+    if not isinstance(flow, str | Path):
+        raise ConfigError(
+            f"a cluster cannot be given a {type(flow).__name__}, since flows travel as text: give the file in which it "
+            "is written, as 'flow.py' or 'flow.py:NAME', or an application's name"
+        )
+    return str(flow)
 
 
 def _now_us() -> int:

@@ -1,0 +1,29 @@
+"""The Python client: what it refuses by itself, before a node is asked."""
+
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.model.errors import ConfigError
+from headwater.runtime.service.client import Cluster
+from tests.runtime.service.few_nodes import FewNodes
+
+
+def test_a_flow_that_was_built_here_cannot_be_submitted_and_the_reason_is_told(tmp_path: Path) -> None:
+    """Whoever knows `hw.run(flow)` will try."""
+    flow: str = hw.flow("here", hw.read.iterable([1]).sink(hw.to.nothing()))  # type: ignore[assignment]
+    told = r"cannot be given a Flow, since flows travel as text: give the file .* 'flow\.py'"
+    with FewNodes(tmp_path) as few:
+        few.add()
+        with few.client(0) as cluster:
+            with pytest.raises(ConfigError, match=told):
+                cluster.submit(flow)
+            with pytest.raises(ConfigError, match=told):
+                cluster.upgrade("here", flow)
+
+
+def test_whoever_says_neither_certs_nor_insecure_is_told_to() -> None:
+    """Plaintext is never a default."""
+    with pytest.raises(ConfigError, match="--certs"):
+        Cluster("127.0.0.1:1")
