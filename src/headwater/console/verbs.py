@@ -335,7 +335,7 @@ def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
         ("stays as it was told", told.options),
     )
     words = "; ".join(f"{what}: {', '.join(names)}" for what, names in named if names)
-    rows = ", and it takes the rows that wait, since this one has failed" if told.takes_rows else ""
+    rows = ", and it takes the rows that wait, which this one cannot let through" if told.takes_rows else ""
     could = "could take" if only_checked else "takes"
     return f"version {told.version} of {told.app} {could} its place{rows}; {words}"
 
@@ -351,7 +351,8 @@ class _Progress:
         told = note if status.state == "upgrading" else f"version {status.version} is {status.state}"
         if told != self._said:
             self._said = told
-            self._console.print(told, soft_wrap=True, markup=False)
+            why = f": {'; '.join(status.errors)}" if status.errors else ""
+            self._console.print(f"{told}{why}", soft_wrap=True, markup=False)
 
 
 def logs(

@@ -248,8 +248,12 @@ def _numbers(part: PartLine) -> Iterator[int]:
 
 
 def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
-    """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be."""
+    """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be.
+
+    One that moves may be on its way for a moment, and its rows wait for it: nothing is amiss.
+    """
     by_node = {part.node: part for part in parts}
+    here = {number for part in parts for number in _numbers(part)}
     lacking = [
         f"source {name} on {peer.address}"
         for name, peer in zip(app.source_names, app.spec.sources, strict=True)
@@ -258,7 +262,7 @@ def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
     unheard = [
         f"instance {one.instance} ({app.spec.chains[one.instance].name}) on {one.host.address}"
         for one in sorted(app.placed, key=lambda one: one.instance)
-        if one.host.address in away
+        if one.host.address in away or (one.instance not in here and one.whence is None)
     ]
     return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
 
