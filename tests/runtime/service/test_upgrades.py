@@ -1,5 +1,6 @@
 """An app is replaced by another version of its flow while it runs on several nodes: every row counts once."""
 
+import asyncio
 import json
 import re
 from collections import defaultdict
@@ -13,6 +14,7 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText, FlowText, read_flow
+from headwater.runtime.service.questions import UpgradeHere
 from headwater.runtime.service.requests import StatusTold
 from tests.runtime.gates import Gate
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
@@ -209,6 +211,29 @@ def test_whoever_waits_for_a_version_that_fails_is_told_that_and_why(few: FewNod
         failed = "version 2 of counting has failed, mend it and upgrade again: .*ValueError: no such gauge"
         with pytest.raises(EngineError, match=failed):
             cluster.upgraded(told)
+
+
+def test_an_app_that_is_being_stopped_is_not_upgraded_and_stays_away(few: FewNodes, version: Version) -> None:
+    """Whoever stops it is told that it has ended: no next version may begin behind their back, with nothing.
+
+    That holds from the first moment: the nodes that have something of it are asked first, of which some may be silent.
+    """
+    with few.client(2) as cluster:
+        running(cluster, few, version())
+        [(owner, owned)] = [(node, one) for node in few.nodes for one in node.keeping.owned.values()]
+        wanted = UpgradeHere("counting", owned.spec.flow, (), {}, 10.0, only_check=False)
+
+        async def is_ending() -> bool:
+            return owned.is_ending
+
+        async def at_once() -> list[Any]:
+            stops, begins = owner.ownership.end("counting"), owner.upgrades.begin(wanted)
+            return await asyncio.gather(stops, is_ending(), begins, return_exceptions=True)
+
+        stopped, was_ending, refused = few.do(at_once())
+        assert (stopped, was_ending) == (None, True)
+        assert "being ended or upgraded already" in str(refused)
+        assert cluster.apps().apps == []
 
 
 # --- what an application was told -------------------------------------------------------------------------------------
