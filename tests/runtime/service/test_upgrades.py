@@ -213,6 +213,43 @@ def test_whoever_waits_for_a_version_that_fails_is_told_that_and_why(few: FewNod
             cluster.upgraded(told)
 
 
+def test_a_version_that_cannot_be_built_any_more_gives_way_as_it_runs(
+    few: FewNodes, tmp_path: Path, version: Version
+) -> None:
+    """What its file reads may be gone by now; that is no reason to keep it."""
+    (tmp_path / "settings").write_text("any")
+    flow = version()
+    flow.write_text(f"open({str(tmp_path / 'settings')!r}).close()\n{flow.read_text()}")
+    with few.client(1) as cluster:
+        running(cluster, few, flow)
+        (tmp_path / "settings").unlink()
+        cluster.upgraded(cluster.upgrade("counting", version(2_000, EVEN_TENFOLD)))
+        assert cluster.wait("counting", PATIENCE_S).is_balanced
+    check_each_once(written(tmp_path), 2_000)
+
+
+def test_an_app_that_cannot_start_again_is_mended_by_an_upgrade_with_what_it_had(
+    few: FewNodes, tmp_path: Path, version: Version
+) -> None:
+    """A node was restarted, and cannot build the flow any more: the next version is one that it can."""
+    (tmp_path / "settings").write_text("any")
+    flow = version()
+    flow.write_text(f"open({str(tmp_path / 'settings')!r}).close()\n{flow.read_text()}")
+    with few.client(1) as cluster:
+        cluster.submit(flow, at={"made": few.nodes[2].own.address})
+        until(cluster, lambda status: status.rows_out >= 200)
+        (tmp_path / "settings").unlink()
+        few.stop(2)
+        few.restart(2)
+        until(cluster, lambda status: status.state == "troubled")
+        told = cluster.upgrade("counting", version(3_000))
+        assert told.takes_rows
+        cluster.upgraded(told)
+        status = cluster.wait("counting", PATIENCE_S)
+    assert (status.rows_in, status.is_balanced) == (3_000, True)
+    check_each_once(written(tmp_path), 3_000)
+
+
 def test_an_app_that_is_being_stopped_is_not_upgraded_and_stays_away(few: FewNodes, version: Version) -> None:
     """Whoever stops it is told that it has ended: no next version may begin behind their back, with nothing.
 

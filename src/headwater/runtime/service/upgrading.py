@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headwater.dataflow.graph import Graph
-from headwater.dataflow.manifest import manifest_of
+from headwater.dataflow.manifest import Manifest, manifest_of
 from headwater.dataflow.succession import Succession, succession, takes_rows_of
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import Peer
@@ -156,13 +156,12 @@ class Upgrades:
 
     def _plan(self, owned: Owned, wanted: UpgradeHere, parts: list[PartLine]) -> tuple[Upgrading, Succession]:
         flows, trust = self._node.settings.flows, self._node.trust
-        with built(owned.spec.flow, flows, trust.kept) as before:
-            pass
+        fingerprint, before = self._before(owned)
         with built(wanted.flow, flows, trust.arrived) as after:
             self._node.engine.check_spark(after)
-        kept = succession(owned.name, manifest_of(before), manifest_of(after), wanted.given_up)
+        kept = succession(owned.name, before, manifest_of(after), wanted.given_up)
         has_failed = any(part.state == AppState.FAILED for part in parts)
-        can_take = takes_rows_of(before.fingerprint, after, kept)
+        can_take = takes_rows_of(fingerprint, after, kept)
         if has_failed and not can_take:
             raise self._node.ownership.refused(
                 f"{owned.name} has failed, so the rows that wait for it cannot be let through, and only a version of "
@@ -170,20 +169,26 @@ class Upgrades:
                 "mend what failed and change nothing else but sinks, then upgrade it again",
             )
         takes_rows = can_take and (has_failed or any(part.troubles for part in parts))
-        homes = _homes(owned, before, after, kept, takes_rows=takes_rows)
+        homes = _homes(owned, after, kept, takes_rows=takes_rows)
         spec = self._spec(owned, wanted, after, kept)
         names = tuple(after.sources)
         return Upgrading(spec, names, homes, kept.given_up, takes_rows, wanted.patience_s, can_take=can_take), kept
 
     def _homes_now(self, owned: Owned, plan: Upgrading) -> tuple[Placed, ...]:
         """Return where the instances of the next version go on, as those of this one are placed now."""
-        flows, trust = self._node.settings.flows, self._node.trust
-        with built(owned.spec.flow, flows, trust.kept) as before:
+        _, before = self._before(owned)
+        with built(plan.spec.flow, self._node.settings.flows, self._node.trust.kept) as after:
             pass
-        with built(plan.spec.flow, flows, trust.kept) as after:
-            pass
-        kept = succession(owned.name, manifest_of(before), manifest_of(after), plan.given_up)
-        return _homes(owned, before, after, kept, takes_rows=plan.takes_rows)
+        kept = succession(owned.name, before, manifest_of(after), plan.given_up)
+        return _homes(owned, after, kept, takes_rows=plan.takes_rows)
+
+    def _before(self, owned: Owned) -> tuple[str, Manifest]:
+        """Return the structure of an app and what it keeps, as the store knows it: it may build no more by now."""
+        record = self._node.engine.registry.find(owned.id)
+        if record is not None and record.manifest is not None:
+            return record.fingerprint, record.manifest
+        with built(owned.spec.flow, self._node.settings.flows, self._node.trust.kept) as graph:
+            return graph.fingerprint, manifest_of(graph)
 
     def _spec(self, owned: Owned, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
         """Return the spec of the next version: a source that goes on stays where its position is."""
@@ -344,10 +349,10 @@ def _adopt(owned: Owned, plan: Upgrading, *, only_check: bool = False) -> Adopt:
     return Adopt(spec.name, spec.key, spec.flow, owned.id, plan.given_up, plan.takes_rows, only_check)
 
 
-def _homes(owned: Owned, before: Graph, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
+def _homes(owned: Owned, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
     if takes_rows:
         return owned.placed
-    return carried_homes(before, after, kept, {one.instance: one for one in owned.placed})
+    return carried_homes(owned.spec, after, kept, {one.instance: one for one in owned.placed})
 
 
 def _has_arrived(owned: Owned, status: StatusTold) -> bool:
@@ -374,7 +379,7 @@ def _hindrance(status: StatusTold, patience_s: float) -> str:
     """Return what was in the way when the time was up."""
     if status.silent:
         return f"{', '.join(status.silent)} was silent for {patience_s:g} s"
-    if status.waiting or status.is_balanced:
-        lacking = f" ({'; '.join(status.errors)})" if status.errors else ""
+    lacking = f" ({'; '.join(status.errors)})" if status.errors else ""
+    if status.waiting or status.is_balanced or lacking:
         return f"{status.waiting:,} rows still waited after {patience_s:g} s{lacking}"
     return f"after {patience_s:g} s the ledger did not balance, so rows are on a node that is away, or lost"
