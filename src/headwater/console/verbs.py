@@ -348,10 +348,11 @@ class _Progress:
 
     def look(self, status: StatusTold) -> None:
         note = status.notes[0] if status.notes else ""
-        told = note if status.state == "upgrading" else f"version {status.version} is {status.state}"
+        is_under_way = status.state == "upgrading"
+        told = note if is_under_way else f"version {status.version} is {status.state}"
         if told != self._said:
             self._said = told
-            why = f": {'; '.join(status.errors)}" if status.errors else ""
+            why = "" if is_under_way or not status.errors else f": {'; '.join(status.errors)}"
             self._console.print(f"{told}{why}", soft_wrap=True, markup=False)
 
 

@@ -56,7 +56,7 @@ def test_rows_that_wait_where_somebody_answers_are_counted_whoever_is_silent() -
 def test_an_app_is_being_deployed_until_all_that_is_placed_has_been_started() -> None:
     """Its next version has places at once, and may yet fail to start at one of them."""
     status = status_told(owned(), OWNER.address, [running(OWNER), running(HOST, 0)], set())
-    assert (status.state, status.missing) == ("deploying", ["instance 1 (out) on 10.0.0.1:7100"])
+    assert (status.state, status.missing) == ("deploying", ["sink out on 10.0.0.1:7100"])
     status = status_told(owned(), OWNER.address, [running(OWNER, 1), running(HOST, 0)], set())
     assert (status.state, status.missing) == ("running", [])
 

@@ -171,3 +171,24 @@ def test_a_sink_that_has_written_and_is_changed_has_to_be_given_up_knowingly(
         cluster.upgraded(cluster.upgrade("counting", version(json_to(second), rate=2_000), given_up=["out"]))
         assert cluster.wait("counting", PATIENCE_S).is_balanced
     check_each_once(first, second)
+
+
+def test_whoever_waits_for_a_version_waits_until_all_of_it_runs(
+    few: FewNodes, tmp_path: Path, version: Version
+) -> None:
+    """Its sources may be read before its sink has been opened, or cannot be."""
+    first, directory = tmp_path / "first.json", tmp_path / "later"
+    seen: list[str] = []
+
+    def look(status: StatusTold) -> None:
+        seen.append(status.state)
+        if status.state == "troubled":
+            directory.mkdir(exist_ok=True)
+
+    with few.client(0) as cluster:
+        cluster.submit(version(json_to(first)), at={"made": few.nodes[1].own.address})
+        cluster.wait("counting", PATIENCE_S)
+        told = cluster.upgrade("counting", version(json_to(directory / "second.json")), given_up=["out"])
+        assert cluster.upgraded(told, look).version == 2
+    assert "troubled" in seen
+    assert {"running", "finished"}.isdisjoint(seen[:-1])

@@ -9,6 +9,7 @@ from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND
+from headwater.node.messages import ChainSpec
 from headwater.runtime.service.keeping import Owned, Phase
 from headwater.runtime.service.plant import Part, Plant
 from headwater.runtime.service.questions import PartInShort
@@ -260,11 +261,15 @@ def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
         if not _reads(by_node.get(peer.address), name)
     ]
     unheard = [
-        f"instance {one.instance} ({app.spec.chains[one.instance].name}) on {one.host.address}"
+        f"{_called(app.spec.chains[one.instance], one.instance)} on {one.host.address}"
         for one in sorted(app.placed, key=lambda one: one.instance)
         if one.host.address in away or (one.instance not in here and one.whence is None)
     ]
     return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
+
+
+def _called(chain: ChainSpec, number: int) -> str:
+    return f"instance {number} ({chain.name})" if chain.operators else f"sink {chain.name}"
 
 
 def _reads(part: PartLine | None, source: str) -> bool:
