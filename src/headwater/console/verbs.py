@@ -334,7 +334,7 @@ def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
         ("stays as it was told", told.options),
     )
     words = "; ".join(f"{what}: {', '.join(names)}" for what, names in named if names)
-    rows = ", and it takes the rows that wait, since this one has failed" if told.takes_rows else ""
+    rows = ", and it takes the rows that wait, which this one cannot let through" if told.takes_rows else ""
     could = "could take" if only_checked else "takes"
     return f"version {told.version} of {told.app} {could} its place{rows}; {words}"
 
@@ -347,10 +347,12 @@ class _Progress:
 
     def look(self, status: StatusTold) -> None:
         note = status.notes[0] if status.notes else ""
-        told = note if status.state == "upgrading" else f"version {status.version} is {status.state}"
+        is_under_way = status.state == "upgrading"
+        told = note if is_under_way else f"version {status.version} is {status.state}"
         if told != self._said:
             self._said = told
-            self._console.print(told, soft_wrap=True, markup=False)
+            why = "" if is_under_way or not status.errors else f": {'; '.join(status.errors)}"
+            self._console.print(f"{told}{why}", soft_wrap=True, markup=False)
 
 
 def logs(

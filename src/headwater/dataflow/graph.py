@@ -142,10 +142,14 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """Names the structure: state in a store fits a flow only if the fingerprints agree."""
+        return self.fingerprint_with({})
+
+    def fingerprint_with(self, kinds: Mapping[str, str]) -> str:
+        """Return the fingerprint that this flow would have with vertices of these kinds."""
         told = blake2b(digest_size=16)
         for declared in self.declarations:
-            part = declared.part
+            part, kind = declared.part, kinds.get(declared.name, declared.part.kind)
             key = part.key if isinstance(part, Operator) else ()
-            told.update(repr((declared.name, part.kind, declared.inputs, declared.parallelism, key)).encode())
+            told.update(repr((declared.name, kind, declared.inputs, declared.parallelism, key)).encode())
         told.update(repr((self.chains, self.routes)).encode())
         return told.hexdigest()

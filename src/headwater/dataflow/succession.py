@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from headwater.dataflow.graph import Graph
 from headwater.dataflow.manifest import Kept, Manifest
 from headwater.model.errors import FlowError
 
@@ -62,6 +63,21 @@ def succession(flow: str, before: Manifest, after: Manifest, given_up: Iterable[
         raise UpgradeRefused(flow, reasons)
     begun = tuple(one.name for one in after.kept if one.name not in kept)
     return Succession(before, after, tuple(kept), begun, wanted)
+
+
+def takes_rows_of(fingerprint: str, after: Graph, kept: Succession) -> bool:
+    """Whether a version can take the rows that wait for the one before, as they lie: all but the sinks is the same.
+
+    A row that waits for a sink is the same row for any other of that name.
+    """
+    sinks = {one.name: one.kind for one in kept.before.kept if one.role == "sink"}
+    is_built_alike = after.fingerprint_with(sinks) == fingerprint
+    return is_built_alike and _inner(kept.before) == _inner(kept.after) and sinks.keys() >= set(kept.given_up)
+
+
+def _inner(manifest: Manifest) -> list[Kept]:
+    """Return what is kept of all but the sinks."""
+    return [one for one in manifest.kept if one.role != "sink"]
 
 
 def _unknown(name: str, before: Manifest) -> str:

@@ -5,6 +5,7 @@ commit makes the copy count, and the original is deleted after that: whoever is 
 as it was.
 """
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -22,6 +23,7 @@ from headwater.engine.store import (
     app_prefixes,
     code_prefix,
     lot_key,
+    position_key,
     state_prefix,
     times_key,
 )
@@ -49,14 +51,19 @@ def adopt(store: Store, before: AppId, after: AppId, kept: Succession) -> None:
                 _adopt_lot(txn, before, after, kept, chain, index)
 
 
-def adopt_as_it_lies(store: Store, before: AppId, after: AppId) -> None:
-    """Copy all but the code: for a version of the same structure, which also takes the rows that wait."""
+def adopt_as_it_lies(store: Store, before: AppId, after: AppId, given_up: Iterable[int] = ()) -> None:
+    """Copy all but the code: for a version of the same structure, which also takes the rows that wait.
+
+    The sinks with these numbers begin at no position, with the first row that waits for them.
+    """
     code = code_prefix(before)[:1]
     for old, new in zip(app_prefixes(before), app_prefixes(after), strict=True):
         if old[:1] != code:
             copy_range(store, old, new)
     with store.write() as txn:
         number_on(txn, before, after)
+        for number in given_up:
+            txn.delete(position_key(after, number))
 
 
 def copy_range(store: Store, source: bytes, target: bytes) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.manifest import Manifest, manifest_of
-from headwater.dataflow.succession import Succession, UpgradeRefused, succession
+from headwater.dataflow.succession import Succession, UpgradeRefused, succession, takes_rows_of
 from headwater.engine.adopting import adopt, adopt_as_it_lies, rows_waiting
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.positions import read_record
@@ -43,7 +43,7 @@ class Upgrade:
 
     given_up: tuple[str, ...] = ()  # operators, sources and sinks of which what is kept is not wanted any more
     predecessor: str = ""  # the name under which the store has that version, if that is not the flow's
-    takes_rows: bool = False  # that wait, which only a version of the same structure can
+    takes_rows: bool = False  # that wait, which only a version can that differs in its sinks alone
 
 
 class Registry:
@@ -119,12 +119,16 @@ class Registry:
         predecessor = upgrade.predecessor or name
         record = self.find(predecessor)
         assert record is not None, predecessor
-        self._refuse_waiting(record, graph, upgrade)
+        if upgrade.takes_rows:
+            _refuse_unlike(record, graph, kept)
+        else:
+            self._refuse_waiting(record, graph)
         with self._store.write() as txn:
             number = _next_number(txn)
             txn.put(_rubbish_key(number), b"")  # until it counts
         if upgrade.takes_rows:
-            adopt_as_it_lies(self._store, AppId(record.number), AppId(number))
+            given_up = [kept.after.number_of(sink) for sink in kept.given_up]
+            adopt_as_it_lies(self._store, AppId(record.number), AppId(number), given_up)
         else:
             adopt(self._store, AppId(record.number), AppId(number), kept)
         packed = self._packed(graph)
@@ -137,11 +141,7 @@ class Registry:
         self._rubbish.append(record.number)
         return AppId(number), tuple(packed)
 
-    def _refuse_waiting(self, record: AppRecord, graph: Graph, upgrade: Upgrade) -> None:
-        if upgrade.takes_rows:
-            if record.fingerprint != graph.fingerprint:
-                raise FlowError(f"flow {graph.name!r} has another structure than the version whose rows it would take")
-            return
+    def _refuse_waiting(self, record: AppRecord, graph: Graph) -> None:
         with self._store.read() as snapshot:
             waiting = rows_waiting(snapshot, AppId(record.number))
         if waiting:
@@ -182,6 +182,11 @@ class Registry:
         with self._store.read() as snapshot:
             counts = [read_record(snapshot, app.id, numbers[name]).counts() for name in app.graph.sources]
             return read_ledger(snapshot, app.id, app.graph, counts)
+
+
+def _refuse_unlike(record: AppRecord, graph: Graph, kept: Succession) -> None:
+    if not takes_rows_of(record.fingerprint, graph, kept):
+        raise FlowError(f"flow {graph.name!r} has another structure than the version whose rows it would take")
 
 
 def _refuse_other(flow: str, record: AppRecord, fingerprint: str, manifest: Manifest) -> None:

@@ -5,10 +5,10 @@ import pytest
 
 from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
-from headwater.node.messages import AppSpec, ChainSpec, Placed
+from headwater.node.messages import AppSpec, ChainSpec, Placed, Whence
 from headwater.runtime.service.keeping import Owned
 from headwater.runtime.service.looking import status_told, unopened_line
-from headwater.runtime.service.requests import PartLine
+from headwater.runtime.service.requests import InstanceLine, PartLine, SourceLine
 
 OWNER, HOST, EARLIER = (Peer(NodeId(bytes([n]) * 16), f"10.0.0.{n}:7100", "here") for n in (1, 2, 3))
 
@@ -26,6 +26,13 @@ def part(node: Peer, ledger: Ledger) -> PartLine:
     return msgspec.structs.replace(unopened_line(node, node.address, []), ledger=ledger, is_idle=True)
 
 
+def running(node: Peer, *instances: int) -> PartLine:
+    """What a node tells that reads, if it is the owner, and runs these."""
+    sources = [SourceLine("made", "generator", "exactly-once", 0, 0.0, "reading")] if node is OWNER else []
+    lines = [InstanceLine(number, "count", 0, 0, 0, 0.0) for number in instances]
+    return msgspec.structs.replace(unopened_line(node, node.address, []), sources=sources, instances=lines)
+
+
 @pytest.mark.parametrize("dropped", [0, 30])
 def test_a_silent_node_that_has_nothing_to_run_any_more_matters_if_its_account_is_lacking(dropped: int) -> None:
     """If every row that it took came out of it again, the books balance without it."""
@@ -39,7 +46,23 @@ def test_a_silent_node_that_has_nothing_to_run_any_more_matters_if_its_account_i
 
 def test_rows_that_wait_where_somebody_answers_are_counted_whoever_is_silent() -> None:
     """More has arrived here than those who answer have sent; that is nothing to set off against what lies here."""
-    status = status_told(owned(), OWNER.address, [part(OWNER, Ledger(0, 60, 7, 0, 0, arrived=67))], {HOST.address})
+    here = msgspec.structs.replace(running(OWNER, 1), ledger=Ledger(0, 60, 7, 0, 0, arrived=67))
+    status = status_told(owned(), OWNER.address, [here], {HOST.address})
     assert (status.waiting, status.ledger.waiting) == (7, 7)
     assert status.missing[-1] == "instance 0 (count) on 10.0.0.2:7100"
     assert status.state == "nodes away"
+
+
+def test_an_app_is_being_deployed_until_all_that_is_placed_has_been_started() -> None:
+    """Its next version has places at once, and may yet fail to start at one of them."""
+    status = status_told(owned(), OWNER.address, [running(OWNER), running(HOST, 0)], set())
+    assert (status.state, status.missing) == ("deploying", ["sink out on 10.0.0.1:7100"])
+    status = status_told(owned(), OWNER.address, [running(OWNER, 1), running(HOST, 0)], set())
+    assert (status.state, status.missing) == ("running", [])
+
+
+def test_an_app_runs_while_an_instance_is_on_its_way_to_another_node() -> None:
+    app = owned()
+    whence = Whence(EARLIER, (0, 0))
+    app.placed = tuple(msgspec.structs.replace(one, whence=whence) for one in app.placed if one.host is HOST)
+    assert status_told(app, OWNER.address, [running(OWNER, 1), running(HOST)], set()).state == "running"

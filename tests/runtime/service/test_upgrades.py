@@ -1,5 +1,6 @@
 """An app is replaced by another version of its flow while it runs on several nodes: every row counts once."""
 
+import asyncio
 import json
 import re
 from collections import defaultdict
@@ -13,6 +14,7 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText, FlowText, read_flow
+from headwater.runtime.service.questions import UpgradeHere
 from headwater.runtime.service.requests import StatusTold
 from tests.runtime.gates import Gate
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
@@ -209,6 +211,66 @@ def test_whoever_waits_for_a_version_that_fails_is_told_that_and_why(few: FewNod
         failed = "version 2 of counting has failed, mend it and upgrade again: .*ValueError: no such gauge"
         with pytest.raises(EngineError, match=failed):
             cluster.upgraded(told)
+
+
+def test_a_version_that_cannot_be_built_any_more_gives_way_as_it_runs(
+    few: FewNodes, tmp_path: Path, version: Version
+) -> None:
+    """What its file reads may be gone by now; that is no reason to keep it."""
+    (tmp_path / "settings").write_text("any")
+    flow = version()
+    flow.write_text(f"open({str(tmp_path / 'settings')!r}).close()\n{flow.read_text()}")
+    with few.client(1) as cluster:
+        running(cluster, few, flow)
+        (tmp_path / "settings").unlink()
+        cluster.upgraded(cluster.upgrade("counting", version(2_000, EVEN_TENFOLD)))
+        assert cluster.wait("counting", PATIENCE_S).is_balanced
+    check_each_once(written(tmp_path), 2_000)
+
+
+def test_an_app_that_cannot_start_again_is_mended_by_an_upgrade_with_what_it_had(
+    few: FewNodes, tmp_path: Path, version: Version
+) -> None:
+    """A node was restarted, and cannot build the flow any more: the next version is one that it can."""
+    (tmp_path / "settings").write_text("any")
+    flow = version()
+    flow.write_text(f"open({str(tmp_path / 'settings')!r}).close()\n{flow.read_text()}")
+    with few.client(1) as cluster:
+        cluster.submit(flow, at={"made": few.nodes[2].own.address})
+        until(cluster, lambda status: status.rows_out >= 200)
+        (tmp_path / "settings").unlink()
+        few.stop(2)
+        few.restart(2)
+        until(cluster, lambda status: status.state == "troubled")
+        told = cluster.upgrade("counting", version(3_000))
+        assert told.takes_rows
+        cluster.upgraded(told)
+        status = cluster.wait("counting", PATIENCE_S)
+    assert (status.rows_in, status.is_balanced) == (3_000, True)
+    check_each_once(written(tmp_path), 3_000)
+
+
+def test_an_app_that_is_being_stopped_is_not_upgraded_and_stays_away(few: FewNodes, version: Version) -> None:
+    """Whoever stops it is told that it has ended: no next version may begin behind their back, with nothing.
+
+    That holds from the first moment: the nodes that have something of it are asked first, of which some may be silent.
+    """
+    with few.client(2) as cluster:
+        running(cluster, few, version())
+        [(owner, owned)] = [(node, one) for node in few.nodes for one in node.keeping.owned.values()]
+        wanted = UpgradeHere("counting", owned.spec.flow, (), {}, 10.0, only_check=False)
+
+        async def is_ending() -> bool:
+            return owned.is_ending
+
+        async def at_once() -> tuple[Any, ...]:
+            stops, begins = owner.ownership.end("counting"), owner.upgrades.begin(wanted)
+            return await asyncio.gather(stops, is_ending(), begins, return_exceptions=True)
+
+        stopped, was_ending, refused = few.do(at_once())
+        assert (stopped, was_ending) == (None, True)
+        assert "being ended or upgraded already" in str(refused)
+        assert cluster.apps().apps == []
 
 
 # --- what an application was told -------------------------------------------------------------------------------------

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping
 
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.succession import Succession, UpgradeRefused
-from headwater.node.messages import Placed
+from headwater.node.messages import AppSpec, Placed
 
 
-def carried_homes(before: Graph, after: Graph, kept: Succession, placed: Mapping[int, Placed]) -> tuple[Placed, ...]:
+def carried_homes(before: AppSpec, after: Graph, kept: Succession, placed: Mapping[int, Placed]) -> tuple[Placed, ...]:
     """Return the places of the instances that go on with something; all others go where there is room.
 
     `placed` has the instances of the version before, by number; they keep their lots, which the stores know. Raises
     UpgradeRefused where operators would run as one whose states are on different nodes.
     """
     found = [*_chain_homes(after, kept, placed)]
-    sinks = {sink.name: sink.instance for sink in before.sinks}
+    sinks = {chain.name: number for number, chain in enumerate(before.chains) if not chain.operators}
     for sink in after.sinks:
         home = placed.get(sinks[sink.name]) if sink.name in kept.kept else None
         if home is not None:

@@ -40,6 +40,7 @@ class Upgrading(msgspec.Struct, array_like=True):
     takes_rows: bool  # as they lie, since the version before cannot let them through
     patience_s: float
     phase: Phase = Phase.DRAINING
+    can_take: bool = False  # rows as they lie, should it come to that
 
 
 class Owned(msgspec.Struct, array_like=True):

@@ -9,6 +9,7 @@ from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND
+from headwater.node.messages import ChainSpec
 from headwater.runtime.service.keeping import Owned, Phase
 from headwater.runtime.service.plant import Part, Plant
 from headwater.runtime.service.questions import PartInShort
@@ -248,19 +249,27 @@ def _numbers(part: PartLine) -> Iterator[int]:
 
 
 def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
-    """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be."""
+    """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be.
+
+    One that moves may be on its way for a moment, and its rows wait for it: nothing is amiss.
+    """
     by_node = {part.node: part for part in parts}
+    here = {number for part in parts for number in _numbers(part)}
     lacking = [
         f"source {name} on {peer.address}"
         for name, peer in zip(app.source_names, app.spec.sources, strict=True)
         if not _reads(by_node.get(peer.address), name)
     ]
     unheard = [
-        f"instance {one.instance} ({app.spec.chains[one.instance].name}) on {one.host.address}"
+        f"{_called(app.spec.chains[one.instance], one.instance)} on {one.host.address}"
         for one in sorted(app.placed, key=lambda one: one.instance)
-        if one.host.address in away
+        if one.host.address in away or (one.instance not in here and one.whence is None)
     ]
     return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
+
+
+def _called(chain: ChainSpec, number: int) -> str:
+    return f"instance {number} ({chain.name})" if chain.operators else f"sink {chain.name}"
 
 
 def _reads(part: PartLine | None, source: str) -> bool:

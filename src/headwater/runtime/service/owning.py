@@ -148,8 +148,11 @@ class Ownership:
         owned = self.find(app)
         if not self._node.upgrades.may_end(owned):
             raise self.refused(f"{owned.name} is being replaced by another version", "stop it when that is done")
+        owned.is_ending = True  # before anything is waited for: no upgrade may begin meanwhile
+        self._node.keeping.keep(owned)
         away = {peer for peer, told in (await self._ask_parts(owned)).items() if told is None}
-        await self._node.end(owned.id).wait()
+        if owned.id in self._node.keeping.owned:  # else it was stopped twice, and has ended by now
+            await self._node.end(owned.id).wait()
         await self.forgotten(owned, away)
 
     async def forgotten(self, owned: Owned, away: Container[Peer]) -> None:

@@ -8,8 +8,9 @@ can be taken back. Once nothing waits on any node and nothing can come, the vers
 lets the next one **adopt** what it has of it. Each step is kept on the disk before it is taken, and asked for until it
 is answered, so any node, and this one too, may be killed at any moment.
 
-An app that has failed cannot let its rows through. Its next version takes them over as they lie, if its structure is
-the same: that is how a function is mended.
+An app that has failed cannot let its rows through, nor one of which something cannot be opened, or whose sink waits for
+somebody who is not there. The next version takes them over as they lie, if it is built alike up to its sinks: that is
+how a function is mended, or a sink.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headwater.dataflow.graph import Graph
-from headwater.dataflow.manifest import manifest_of
-from headwater.dataflow.succession import Succession, succession
+from headwater.dataflow.manifest import Manifest, manifest_of
+from headwater.dataflow.succession import Succession, succession, takes_rows_of
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import Peer
 from headwater.node.events import AppSubmitted
@@ -35,7 +36,7 @@ from headwater.runtime.service.homes import carried_homes
 from headwater.runtime.service.keeping import Owned, Phase, Upgrading
 from headwater.runtime.service.options import options_in_common
 from headwater.runtime.service.questions import Adopt, Hold, QuestionKind, UpgradeHere
-from headwater.runtime.service.requests import FlowTold, StatusTold, UpgradeTold
+from headwater.runtime.service.requests import FlowTold, PartLine, StatusTold, UpgradeTold
 from headwater.runtime.status import AppState
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ class Upgrades:
             raise ownership.refused(
                 f"rows and state of {owned.name} are also on {', '.join(silent)}, which is silent", "start it first"
             )
-        has_failed = any(part.state == AppState.FAILED for part in parts)
-        plan, kept = await asyncio.to_thread(self._plan, owned, wanted, has_failed)
+        plan, kept = await asyncio.to_thread(self._plan, owned, wanted, parts)
         nodes = {part.node for part in parts}
         await asyncio.gather(
             *(self._ask(peer, _adopt(owned, plan, only_check=True)) for peer in owned.nodes if peer.address in nodes)
@@ -154,33 +154,41 @@ class Upgrades:
     async def _ask(self, peer: Peer, question: QuestionKind) -> None:
         await self._node.asking.ask(peer, question)
 
-    def _plan(self, owned: Owned, wanted: UpgradeHere, has_failed: bool) -> tuple[Upgrading, Succession]:
+    def _plan(self, owned: Owned, wanted: UpgradeHere, parts: list[PartLine]) -> tuple[Upgrading, Succession]:
         flows, trust = self._node.settings.flows, self._node.trust
-        with built(owned.spec.flow, flows, trust.kept) as before:
-            pass
+        fingerprint, before = self._before(owned)
         with built(wanted.flow, flows, trust.arrived) as after:
             self._node.engine.check_spark(after)
-        kept = succession(owned.name, manifest_of(before), manifest_of(after), wanted.given_up)
-        if has_failed and (before.fingerprint != after.fingerprint or kept.before != kept.after or kept.given_up):
+        kept = succession(owned.name, before, manifest_of(after), wanted.given_up)
+        has_failed = any(part.state == AppState.FAILED for part in parts)
+        can_take = takes_rows_of(fingerprint, after, kept)
+        if has_failed and not can_take:
             raise self._node.ownership.refused(
                 f"{owned.name} has failed, so the rows that wait for it cannot be let through, and only a version of "
                 "the same structure can take them",
-                "mend what failed and change nothing else, then upgrade it again",
+                "mend what failed and change nothing else but sinks, then upgrade it again",
             )
-        homes = _homes(owned, before, after, kept, takes_rows=has_failed)
+        takes_rows = can_take and (has_failed or any(part.troubles for part in parts))
+        homes = _homes(owned, after, kept, takes_rows=takes_rows)
         spec = self._spec(owned, wanted, after, kept)
         names = tuple(after.sources)
-        return Upgrading(spec, names, homes, kept.given_up, has_failed, wanted.patience_s), kept
+        return Upgrading(spec, names, homes, kept.given_up, takes_rows, wanted.patience_s, can_take=can_take), kept
 
     def _homes_now(self, owned: Owned, plan: Upgrading) -> tuple[Placed, ...]:
         """Return where the instances of the next version go on, as those of this one are placed now."""
-        flows, trust = self._node.settings.flows, self._node.trust
-        with built(owned.spec.flow, flows, trust.kept) as before:
+        _, before = self._before(owned)
+        with built(plan.spec.flow, self._node.settings.flows, self._node.trust.kept) as after:
             pass
-        with built(plan.spec.flow, flows, trust.kept) as after:
-            pass
-        kept = succession(owned.name, manifest_of(before), manifest_of(after), plan.given_up)
-        return _homes(owned, before, after, kept, takes_rows=plan.takes_rows)
+        kept = succession(owned.name, before, manifest_of(after), plan.given_up)
+        return _homes(owned, after, kept, takes_rows=plan.takes_rows)
+
+    def _before(self, owned: Owned) -> tuple[str, Manifest]:
+        """Return the structure of an app and what it keeps, as the store knows it: it may build no more by now."""
+        record = self._node.engine.registry.find(owned.id)
+        if record is not None and record.manifest is not None:
+            return record.fingerprint, record.manifest
+        with built(owned.spec.flow, self._node.settings.flows, self._node.trust.kept) as graph:
+            return graph.fingerprint, manifest_of(graph)
 
     def _spec(self, owned: Owned, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
         """Return the spec of the next version: a source that goes on stays where its position is."""
@@ -250,11 +258,16 @@ class Upgrades:
             if not plan.takes_rows and any(part.state == AppState.FAILED for part in status.parts):
                 return f"it failed before all rows were through ({'; '.join(status.errors)})"
             is_quiet = are_held and _is_quiet(status) and _has_arrived(owned, status)
-            if is_quiet and status.activity == before and not plan.takes_rows:
+            is_still = status.activity == before and not plan.takes_rows
+            if is_still and is_quiet:
+                return ""
+            waits_for_sinks = plan.can_take and are_held and not status.silent and _waits_for_sinks(owned, status)
+            if is_still and waits_for_sinks:
+                plan.takes_rows = True
                 return ""
             if time.monotonic() > gives_up:
                 return _hindrance(status, plan.patience_s)
-            before = status.activity if is_quiet else None
+            before = status.activity if is_quiet or waits_for_sinks else None
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _hold_all(self, owned: Owned, *, is_held: bool) -> bool:
@@ -336,10 +349,10 @@ def _adopt(owned: Owned, plan: Upgrading, *, only_check: bool = False) -> Adopt:
     return Adopt(spec.name, spec.key, spec.flow, owned.id, plan.given_up, plan.takes_rows, only_check)
 
 
-def _homes(owned: Owned, before: Graph, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
+def _homes(owned: Owned, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
     if takes_rows:
         return owned.placed
-    return carried_homes(before, after, kept, {one.instance: one for one in owned.placed})
+    return carried_homes(owned.spec, after, kept, {one.instance: one for one in owned.placed})
 
 
 def _has_arrived(owned: Owned, status: StatusTold) -> bool:
@@ -354,10 +367,19 @@ def _is_quiet(status: StatusTold) -> bool:
     return idle and not status.silent and status.waiting == 0 and status.is_balanced
 
 
+def _waits_for_sinks(owned: Owned, status: StatusTold) -> bool:
+    """Whether all rows that wait have come as far as to a sink, which does not take them."""
+    numbers = {str(number) for number, chain in enumerate(owned.spec.chains) if not chain.operators}
+    held = sum(sink.waiting for part in status.parts for sink in part.sinks)
+    outside = sum(rows for part in status.parts for number, rows in part.leaving.items() if number in numbers)
+    return status.is_balanced and status.waiting == held + outside > 0
+
+
 def _hindrance(status: StatusTold, patience_s: float) -> str:
     """Return what was in the way when the time was up."""
     if status.silent:
         return f"{', '.join(status.silent)} was silent for {patience_s:g} s"
-    if status.waiting or status.is_balanced:
-        return f"{status.waiting:,} rows still waited after {patience_s:g} s"
+    lacking = f" ({'; '.join(status.errors)})" if status.errors else ""
+    if status.waiting or status.is_balanced or lacking:
+        return f"{status.waiting:,} rows still waited after {patience_s:g} s{lacking}"
     return f"after {patience_s:g} s the ledger did not balance, so rows are on a node that is away, or lost"
