@@ -1,15 +1,18 @@
 """Nodes that leave for good while rows flow: what they run moves, state and all, whatever happens on the way."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
-from headwater.model.time import Instant
+from headwater.engine.moving import BEGINNING
+from headwater.model.time import SECOND, Instant
 from headwater.node.events import DrainRevoked, DrainWanted, MessageReceived
 from headwater.node.messages import StartAsked
 from headwater.node.state_messages import StateAsked, StateForgotten, StateTaken, StateTold
+from headwater.overlay.messages import LeafProbe
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
 from tests.sim.test_flows import GRAPHS, joined, told, totals, whole_world
 
@@ -111,6 +114,48 @@ def test_a_host_that_was_silent_and_has_fetched_it_after_all_is_asked_for_it() -
     assert world.run_until(lambda: leaving not in world.nodes, at_most=120)
     finish(world)
     assert parted
+
+
+def test_state_that_takes_long_on_its_way_is_not_sent_again_every_second() -> None:
+    """Over a slow link every asking brought another copy of a piece, and the next one waited behind them all."""
+    world, leaving = with_totals(5)
+    sent = world.transmit
+    told: Counter[tuple[int, object]] = Counter()
+
+    def transmit(sender: str, to: str, message: object) -> None:
+        if isinstance(message, StateTold):
+            told[message.instance, message.after] += 1
+            world.timeline.after(30 * SECOND, sent, sender, to, message)
+        else:
+            sent(sender, to, message)
+
+    world.transmit = transmit  # type: ignore[method-assign]
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=120)
+    finish(world)
+    assert 1 <= max(told.values()) <= 6
+
+
+def test_no_heartbeat_waits_behind_state_on_its_way() -> None:
+    """Eight megabytes take a minute and more on a narrow link: whoever is silent for so long is taken for dead."""
+    world, leaving = with_totals(5)
+    own, other = (world.nodes[address].own for address in (leaving, min(set(world.nodes) - {leaving})))
+    world.network.worsen(bytes_per_s=100_000, queue_bytes=32 << 20)
+    heard: list[type] = []
+    tell = world.tell
+
+    def note(address: str, event: object) -> None:
+        if isinstance(event, MessageReceived) and event.message in (state, probe):
+            heard.append(type(event.message))
+        tell(address, event)
+
+    world.tell = note  # type: ignore[method-assign]
+    state = StateTold(own, "totals", 0, (0, 0), BEGINNING, 0, ((0, b"name", 0, bytes(8 << 20)),))
+    probe = LeafProbe(own, ())
+    world.transmit(own.address, other.address, state)
+    world.transmit(own.address, other.address, probe)
+    assert world.run_until(lambda: len(heard) == 2, at_most=200)
+    assert heard == [LeafProbe, StateTold]
 
 
 def test_a_node_that_is_to_leave_takes_nothing_more() -> None:

@@ -7,8 +7,8 @@ import msgspec
 
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import AnyAsking
-from headwater.node.row_messages import AnyRowMessage
-from headwater.node.state_messages import AnyStateMessage
+from headwater.node.row_messages import AnyRowMessage, RowsSent
+from headwater.node.state_messages import AnyStateMessage, StateTold
 from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
 from headwater.overlay.tree_messages import AnyTreeMessage
@@ -412,3 +412,4 @@ ControlMessage = (
 )
 
 AnyNodeMessage = RingMessage | AnyTreeMessage | ControlMessage | AnyRowMessage | AnyStateMessage | AnyAsking
+BULKY: Final = frozenset({RowsSent, StateTold})  # megabytes of rows or state, for which no heartbeat may wait

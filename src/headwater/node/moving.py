@@ -47,7 +47,7 @@ from headwater.engine.store import Transaction, read_queue
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import InstanceId
 from headwater.model.peers import Peer
-from headwater.model.time import Instant
+from headwater.model.time import SECOND, Duration, Instant
 from headwater.node import messages as m
 from headwater.node import state_messages as s
 from headwater.node.carrying import Carrying, Dock, OpenApp
@@ -56,6 +56,7 @@ from headwater.node.hosting import Hosting
 from headwater.node.part import Ground
 
 PROMISED_MAX: Final = 1_000
+PACE_MAX: Final = Duration(64 * SECOND)  # what the largest piece takes on a link of 1 Mbit/s
 
 Spot = tuple[str, int]  # an app and one of its instances
 
@@ -67,6 +68,9 @@ class Fetching:
     asked: m.StartAsked
     sought: list[m.Whence]  # where it may be; the first is asked next
     heard: Instant  # when one of those last answered
+    pace: Duration  # between two askings for the same piece: one that is on its way must not be sent again and again
+    since: Instant  # what comes next has been asked for
+    asked_times: int = 0
     after: Place = BEGINNING  # what comes next follows this
     turns: int = -1  # of the instance when its first piece was read
     is_kept: bool = False  # all of it is here, and its old host has yet to forget it
@@ -76,6 +80,18 @@ class Fetching:
     def whence(self) -> m.Whence:
         """Where it is asked for."""
         return self.sought[0]
+
+    def ask(self) -> Duration:
+        """Return how long to wait for the piece that is asked for now: longer, if all were asked for it in vain."""
+        if self.asked_times and self.asked_times % len(self.sought) == 0:
+            self.pace = min(PACE_MAX, Duration(2 * self.pace))
+        self.asked_times += 1
+        return self.pace
+
+    def came(self, now: Instant, retry: Duration) -> None:
+        """Expect the next piece to take about as long as the one that has come."""
+        self.pace = min(PACE_MAX, max(retry, Duration(2 * (now - self.since))))
+        self.since, self.asked_times = now, 0
 
 
 @dataclass(slots=True)
@@ -149,7 +165,8 @@ class Moving:
             assert asked.whence is not None
             spot = (asked.app, asked.instance)
             self.giving.pop(spot, None)
-            self.fetching[spot] = Fetching(asked, list(asked.whence.all()), self._ground.now)
+            now, retry = self._ground.now, self._ground.config.retry
+            self.fetching[spot] = Fetching(asked, list(asked.whence.all()), now, retry, now)
             self._ask(spot)
         for spot in [spot for spot, fetching in self.fetching.items() if not self._is_awaited(spot, fetching)]:
             self._forget(spot)
@@ -210,6 +227,7 @@ class Moving:
         elif fetching.is_kept:
             ground.send(whence.host, s.StateTaken(ground.own, *spot, whence.lot))
         else:
+            ground.come_back(("move", spot), fetching.ask())
             ground.send(whence.host, s.StateAsked(ground.own, *spot, whence.lot, fetching.after))
 
     def _is_hopeless(self, fetching: Fetching) -> bool:
@@ -241,6 +259,7 @@ class Moving:
         except StoreError as damage:
             self._ground.emit(NoteRefused(f"the state of {message.app} from {message.sender}: {damage}"))
             return
+        fetching.came(self._ground.now, self._ground.config.retry)
         fetching.is_kept = message.is_last
         fetching.after = BEGINNING if message.is_last else place_behind(message.held[-1])
         self._ask(spot)
@@ -259,10 +278,13 @@ class Moving:
             self._ground.emit(NoteRowsGone(identity, record))
 
     def state_delayed(self, message: s.StateDelayed) -> None:
-        """Take note that an instance's old host is there."""
-        fetching = self._expected((message.app, message.instance), message.sender, message.lot)
+        """Take note that an instance's old host is there, and nothing on its way yet."""
+        spot, ground = (message.app, message.instance), self._ground
+        fetching = self._expected(spot, message.sender, message.lot)
         if fetching is not None:
-            fetching.heard = self._ground.now
+            fetching.heard = ground.now
+            fetching.came(ground.now, ground.config.retry)
+            ground.come_back(("move", spot), ground.config.retry)
 
     def state_unknown(self, message: s.StateUnknown) -> None:
         """Take note where nothing of an instance is, or nothing that is for us."""

@@ -26,9 +26,8 @@ from headwater.node.events import (
     NoteStewardFound,
     SendMessage,
 )
-from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
+from headwater.node.messages import BULKY, AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
 from headwater.node.node import Node
-from headwater.node.row_messages import RowsSent
 from headwater.sim.disks import Disks
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among, ring_faults
@@ -40,7 +39,7 @@ _ABOUT_APPS: Final = frozenset(get_args(ControlMessage))
 class NodeWorld(World[Node]):
     """Nodes with all their machines."""
 
-    bulky = frozenset({RowsSent})
+    bulky = BULKY
 
     def __init__(
         self,

@@ -48,9 +48,8 @@ from headwater.node.events import (
     StopInstance,
 )
 from headwater.node.events import NodeConfig as MachineConfig
-from headwater.node.messages import AnyNodeMessage
+from headwater.node.messages import BULKY, AnyNodeMessage
 from headwater.node.node import Node as Machine
-from headwater.node.row_messages import RowsSent
 from headwater.overlay.events import CongestionChanged
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.links.wire import Wire
@@ -163,7 +162,7 @@ class NodeService:
         self.desk, self.replies, self.leftovers = Desk(self), Replies(self), Leftovers(self)
         self.ownership, self.upgrades, self.draining = Ownership(self), Upgrades(self), Draining(self)
         self.wire = Wire(
-            settings.wire(frozenset({RowsSent})),
+            settings.wire(BULKY),
             settings.credentials(),
             on_message=self._hear,
             requests=REQUESTS,
