@@ -279,6 +279,16 @@ def test_a_signed_flow_is_built(
     assert mark.exists()
 
 
+def test_the_text_of_a_flow_is_laid_out_for_the_nodes_own_user_alone(
+    node: Certified, ann: Certified, marking: tuple[FlowText, Path], tmp_path: Path
+) -> None:
+    """There may be passwords in it, and others have accounts on the machine."""
+    flows = tmp_path / "data" / "flows"
+    with built(signed(marking[0].encode(), ann, NOW_US), flows, Trust(lambda: node).arrived):
+        assert [path.name for path in flows.rglob("*.py")] == ["marking.py"]
+        assert flows.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize("chaining", [True, False])
 def test_a_flow_is_built_with_or_without_chains_as_its_user_wanted(
     node: Certified, ann: Certified, tmp_path: Path, chaining: bool
