@@ -21,7 +21,7 @@ from headwater.runtime.links.wire import Wire, WireConfig
 from headwater.runtime.service.asking import Asking, Refused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import FlowText, flow_texts
-from headwater.runtime.service.questions import Adopt, FlowHere, QuestionKind, SubmitHere, UpgradeHere
+from headwater.runtime.service.questions import Adopt, FlowHere, QuestionKind, SubmitHere, UpgradeHere, Whereabouts
 from headwater.runtime.service.requests import REQUESTS, FlowTold, GetFlow, StopApp, Submit, UpgradeApp
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.service.signing import WISH_AGE_MAX, Checked, SignedFlow, Trust, signed, signed_wish
@@ -223,6 +223,27 @@ def test_what_users_are_refused_for_who_they_are_is_counted_and_logged_with_thei
     assert len(refusals) == 5
     assert all(" at 127.0.0.1:" in one for one in refusals)
     assert not any(texts.file.read_text()[:20] in one for one in refusals)
+
+
+def test_whose_app_may_be_stopped_says_its_owner_and_not_who_keeps_its_name(
+    few: FewNodes, authority: Authority, texts: Texts
+) -> None:
+    """Whoever keeps a name may have heard of an app that has ended since, or of one that never was."""
+    ann, bob = (authority.user_credentials(Role.SUBMIT, name) for name in ("ann", "bob"))
+    owner = few.nodes[0]
+    with Cluster(owner.own.address, certs=ann.directory) as cluster:
+        [app] = cluster.submit(texts.file)
+        former = Whereabouts("counting", "counting@00000000", owner.own, "bob")
+        assert few.do(owner.directory.publish(former, app.id)) == former
+        with (
+            Cluster(few.nodes[1].own.address, certs=bob.directory) as of_bob,
+            pytest.raises(RequestRefused, match="submitted by 'ann', not by 'bob'"),
+        ):
+            of_bob.stop("counting")
+        assert [one.id for one in cluster.apps().apps] == [app.id]
+        assert owner.wire.status().refused == {Reason.ROLE: 1}
+        cluster.stop(app.id)
+        assert cluster.apps().apps == []
 
 
 def test_neither_submitted_nor_upgraded_is_what_somebody_signed_who_may_not(

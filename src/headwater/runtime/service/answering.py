@@ -206,10 +206,7 @@ class Desk:
         found = await self._find(app)
         if not caller.role.includes(Role.OPERATE) and caller.name != found.submitter:
             self._node.wire.refused(Reason.ROLE, caller.called, f"{found.id} was submitted by {found.submitter}")
-            raise self._refused(
-                f"{found.name} was submitted by {found.submitter!r}, not by {caller.name!r}",
-                "ask for a certificate with the role 'operate'",
-            )
+            raise self._node.ownership.of_another(found.name, found.submitter, caller.name)
         return found
 
     async def _status(self, app: str) -> StatusTold:
@@ -237,7 +234,7 @@ class Desk:
 
     async def _stop(self, caller: Caller, app: str) -> Stopped:
         found = await self._found_for(caller, app)
-        await self._ask(found.owner, EndHere(app))
+        await self._ask(found.owner, EndHere(app, "" if caller.role.includes(Role.OPERATE) else caller.name))
         return Stopped(found.name)
 
     async def _flow(self, caller: Caller, app: str, wish: bytes) -> FlowTold:

@@ -155,6 +155,7 @@ class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
     """End this app of yours, and have all nodes delete what they have of it."""
 
     app: Text
+    whose: Text = ""  # only if this user has submitted it: who keeps its name may not know; empty: whoever has
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
