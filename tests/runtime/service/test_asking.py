@@ -66,10 +66,12 @@ def test_who_passes_on_a_refusal_passes_on_all_that_it_says() -> None:
     assert str(told) == "there: no room; stop another app first"
 
 
-def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is() -> None:
+@pytest.mark.parametrize("told", [encoder.encode("no"), b"\x91" * 100_000 + b"\xc0"])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is(told: bytes, is_refused: bool) -> None:
     """As of a node of another version."""
     with pytest.raises(RequestRefused, match=r"^there: it answered what is not understood; is its version ours\?$"):
-        _read(Answer(OTHER, 1, encoder.encode("no"), is_refused=True))
+        _read(Answer(OTHER, 1, told, is_refused))
 
 
 def test_a_question_that_is_asked_again_is_answered_the_same() -> None:

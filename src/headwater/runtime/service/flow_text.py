@@ -127,7 +127,7 @@ def read_flow(encoded: bytes) -> FlowText:
     """Return what a signed flow holds; raises FlowError if it is no flow."""
     try:
         text = msgspec.msgpack.decode(encoded, type=FlowText)
-    except msgspec.MsgspecError as damage:
+    except (msgspec.MsgspecError, RecursionError) as damage:
         raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
     for name in (*text.files, text.written if text.files else "x.py"):
         parts = Path(name).parts
