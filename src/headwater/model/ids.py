@@ -5,7 +5,9 @@ queue and its state.
 """
 
 import re
-from typing import Final, NamedTuple, NewType
+from typing import Annotated, Final, NamedTuple, NewType
+
+from msgspec import Meta
 
 from headwater.model.errors import FlowError
 
@@ -13,6 +15,14 @@ AppId = NewType("AppId", int)
 WorkerId = NewType("WorkerId", int)
 
 NAME_CHARS_MAX: Final = 100  # a name stands in store keys, file names and metric labels
+APP_CHARS_MAX: Final = NAME_CHARS_MAX + 9  # of a submission's id: its name, "@" and eight digits
+INSTANCES_MAX: Final = 1_000  # of one app, and as many sources
+
+# As they stand in messages, where others may have written anything.
+AppName = Annotated[str, Meta(max_length=APP_CHARS_MAX)]
+InstanceNumber = Annotated[int, Meta(ge=0, lt=INSTANCES_MAX)]
+PlaceNumber = Annotated[int, Meta(ge=-INSTANCES_MAX, lt=INSTANCES_MAX)]  # of an instance, or (negative) of a source
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 

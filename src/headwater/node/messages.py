@@ -1,10 +1,12 @@
 """What nodes say to one another about apps: finding stewards, registering, placing and keeping instances."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
+from headwater.model.ids import INSTANCES_MAX, NAME_CHARS_MAX, AppName, InstanceNumber, PlaceNumber
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage, RowsSent
@@ -13,19 +15,24 @@ from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
 from headwater.overlay.tree_messages import AnyTreeMessage
 
-CHAINS_MAX: Final = 1_000  # of one app
-SOURCES_MAX: Final = 1_000
+CHAINS_MAX: Final = INSTANCES_MAX  # of one app
+SOURCES_MAX: Final = INSTANCES_MAX
+OPERATORS_MAX: Final = 1_000_000  # of one chain or on one node: their sums can be told, whoever made them up
 WHENCES_MAX: Final = 8  # places in which the state of an instance may lie: each more takes a host that was silent
 FLOW_BYTES_MAX: Final = 1 << 20  # texts of a few files; ten entries of a register have to fit one message
+
+Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
+Operators = Annotated[int, Meta(ge=0, le=OPERATORS_MAX)]
+Hops = Annotated[int, Meta(ge=0)]
 
 
 class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
     """One chain of an app, as far as placing it goes."""
 
-    name: str
-    operators: int
+    name: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    operators: Operators
     stage: int
-    sources: tuple[int, ...]  # the sources that feed it, by number
+    sources: Annotated[tuple[InstanceNumber, ...], Meta(max_length=SOURCES_MAX)]  # the sources that feed it, by number
     keeps: bool = False  # rows and state lie with it once it has run: nobody else can go on in its stead
     on_demand: bool = False  # it is started when a row needs it
 
@@ -33,11 +40,11 @@ class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
 class AppSpec(msgspec.Struct, frozen=True, array_like=True):
     """An app, as a steward sees it. What its operators do is opaque, and only those who run them open it."""
 
-    name: str
+    name: AppName
     key: NodeId  # of its tree: the root is whoever owns it
-    sources: tuple[Peer, ...]  # the nodes at which its rows come in
-    chains: tuple[ChainSpec, ...]
-    flow: bytes = b""
+    sources: Annotated[tuple[Peer, ...], Meta(max_length=SOURCES_MAX)]  # the nodes at which its rows come in
+    chains: Annotated[tuple[ChainSpec, ...], Meta(max_length=CHAINS_MAX)]
+    flow: Flow = b""
 
 
 class Whence(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +70,7 @@ class Whence(msgspec.Struct, frozen=True, array_like=True):
 class Placed(msgspec.Struct, frozen=True, array_like=True):
     """Where an instance of an app runs, and the node on the way at which its rows turn off."""
 
-    instance: int
+    instance: InstanceNumber
     host: Peer
     anchor: Peer
     lot: tuple[int, int] = (0, 0)  # of this placement; no other has the same
@@ -104,8 +111,8 @@ class StewardAsked(Message, frozen=True, tag="sa"):
 
     number: int
     asker: Peer
-    hops: int
-    hops_left: int
+    hops: Hops
+    hops_left: Hops
 
 
 class StewardTold(Message, frozen=True, tag="st"):
@@ -114,7 +121,7 @@ class StewardTold(Message, frozen=True, tag="st"):
     number: int
     steward: Peer
     apps: int
-    hops: int
+    hops: Hops
     age_us: int = 0
 
 
@@ -137,7 +144,7 @@ class Appointed(Message, frozen=True, tag="sp"):
     number: int
     asker: Peer
     place: NodeId
-    hops_left: int
+    hops_left: Hops
     full: tuple[NodeId, ...] = ()  # stewards that the asker knows to have no room
 
 
@@ -156,7 +163,7 @@ class RegisterTold(Message, frozen=True, tag="rd"):
     """It is in my register, under this term; or, not taken, I have no room or am no steward."""
 
     number: int
-    app: str
+    app: AppName
     taken: bool
     term: int = 0
 
@@ -164,20 +171,20 @@ class RegisterTold(Message, frozen=True, tag="rd"):
 class AppRunning(Message, frozen=True, tag="ar"):
     """Your app runs, under this term: all its instances have started."""
 
-    app: str
+    app: AppName
     term: int
 
 
 class AppRunningHeard(Message, frozen=True, tag="ah"):
     """Thank you."""
 
-    app: str
+    app: AppName
 
 
 class PlacementTold(Message, frozen=True, tag="lw"):
     """I am going to place your app like this, where so far, as I know, it was placed like that."""
 
-    app: str
+    app: AppName
     before: tuple[Placed, ...]
     placed: tuple[Placed, ...]
 
@@ -185,7 +192,7 @@ class PlacementTold(Message, frozen=True, tag="lw"):
 class PlacementHeard(Message, frozen=True, tag="lh"):
     """This is how it is placed: as you say, or, if you did not know how it was before, as it was."""
 
-    app: str
+    app: AppName
     placed: tuple[Placed, ...]
     has_run: bool  # placed like this: rows and state lie there
 
@@ -200,13 +207,13 @@ class EndAsked(Message, frozen=True, tag="ea"):
 class EndKnown(Message, frozen=True, tag="ek"):
     """This app, whose steward you are, was ended through another: end it."""
 
-    app: str
+    app: AppName
 
 
 class EndTold(Message, frozen=True, tag="et"):
     """It has ended."""
 
-    app: str
+    app: AppName
 
 
 class ReplicaSent(Message, frozen=True, tag="rs"):
@@ -220,21 +227,21 @@ class ReplicaKept(Message, frozen=True, tag="rp"):
     """They are kept: of each app the term and version."""
 
     steward: Peer
-    kept: tuple[tuple[str, int, int], ...]
+    kept: tuple[tuple[AppName, int, int], ...]
     count: int  # of all apps that are kept for this steward; told is what has just come, or all
 
 
 class ReplicaWanted(Message, frozen=True, tag="rw"):
     """Give me back what you keep of these apps of mine: I have forgotten them."""
 
-    apps: tuple[str, ...]
+    apps: tuple[AppName, ...]
 
 
 class ReplicaDropped(Message, frozen=True, tag="rx"):
     """This steward has no such apps any more: forget what you keep of it."""
 
     steward: Peer
-    apps: tuple[str, ...]
+    apps: tuple[AppName, ...]
 
 
 class HandedOver(Message, frozen=True, tag="ho"):
@@ -246,13 +253,13 @@ class HandedOver(Message, frozen=True, tag="ho"):
 class HandedOverTaken(Message, frozen=True, tag="hk"):
     """They are mine now."""
 
-    apps: tuple[tuple[str, int], ...]  # and the terms under which I keep them
+    apps: tuple[tuple[AppName, int], ...]  # and the terms under which I keep them
 
 
 class AppClaimed(Message, frozen=True, tag="ac"):
     """On its way to whoever owns the app's key: this steward has the app in its register, under this term."""
 
-    app: str
+    app: AppName
     key: NodeId
     term: int
     steward: Peer
@@ -265,17 +272,17 @@ class AppClaimed(Message, frozen=True, tag="ac"):
 class PathAsked(Message, frozen=True, tag="pa"):
     """Join the tree of an app, whose source you are, and tell me the way to its root."""
 
-    app: str
+    app: AppName
     key: NodeId
     term: int
-    source: int
+    source: InstanceNumber
 
 
 class PathTold(Message, frozen=True, tag="pd"):
     """This is the way from me to the root."""
 
-    app: str
-    source: int
+    app: AppName
+    source: InstanceNumber
     path: tuple[Peer, ...]
 
 
@@ -289,29 +296,29 @@ class RoomTold(Message, frozen=True, tag="ot"):
     """So many operators run here, of so many that can; and around me."""
 
     number: int
-    load: int
-    capacity: int
-    around: tuple[tuple[Peer, int, int, int], ...]  # peer, load, capacity, round trip
+    load: Operators
+    capacity: Operators
+    around: tuple[tuple[Peer, Operators, Operators, int], ...]  # peer, load, capacity, round trip
 
 
 class LoadTold(Message, frozen=True, tag="ld"):
     """So many operators run here now, of so many that can."""
 
-    load: int
-    capacity: int
+    load: Operators
+    capacity: Operators
 
 
 class StartAsked(Message, frozen=True, tag="ia"):
     """Run this instance, or (negative) read this source of the app."""
 
-    app: str
+    app: AppName
     term: int
-    instance: int
+    instance: PlaceNumber
     chain: ChainSpec
     anchor: Peer
-    flow: bytes = b""
+    flow: Flow = b""
     key: NodeId = NodeId(b"")  # of the app's tree
-    load: int | None = None  # operators of others that I think run there; None: I have not asked
+    load: Operators | None = None  # operators of others that I think run there; None: I have not asked
     lot: tuple[int, int] = (0, 0)  # of its placement with you
     whence: Whence | None = None  # fetch what it had there, before it runs
 
@@ -319,9 +326,9 @@ class StartAsked(Message, frozen=True, tag="ia"):
 class StartTold(Message, frozen=True, tag="it"):
     """It runs; or, refused, there is no room, or more runs here than you think, and others may have less to do."""
 
-    app: str
+    app: AppName
     term: int
-    instance: int
+    instance: PlaceNumber
     started: bool
     has_run: bool = False  # under that lot, and what it kept is here
 
@@ -329,47 +336,53 @@ class StartTold(Message, frozen=True, tag="it"):
 class StopAsked(Message, frozen=True, tag="xa"):
     """Stop this instance, or (-1) be no source of the app any more."""
 
-    app: str
+    app: AppName
     term: int
-    instance: int
+    instance: PlaceNumber
     key: NodeId
 
 
 class StopTold(Message, frozen=True, tag="xt"):
     """It is stopped."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: PlaceNumber
 
 
 class HostBeat(Message, frozen=True, tag="hh"):
     """These instances of apps in your care run here, each by app, instance and the term that I know."""
 
-    hosted: tuple[tuple[str, int, int], ...]
-    unread: tuple[tuple[str, int], ...] = ()  # sources that are here, by number, and that nobody asked us to read
-    arriving: tuple[tuple[str, int, int], ...] = ()  # do not run yet: what they had elsewhere is being fetched
+    hosted: tuple[tuple[AppName, PlaceNumber, int], ...]
+    unread: tuple[
+        tuple[AppName, InstanceNumber], ...
+    ] = ()  # sources that are here, by number, and that nobody asked us to read
+    arriving: tuple[
+        tuple[AppName, PlaceNumber, int], ...
+    ] = ()  # do not run yet: what they had elsewhere is being fetched
     is_leaving: bool = False  # I am to leave for good: place elsewhere what runs here
 
 
 class HostTold(Message, frozen=True, tag="ht"):
     """I am the steward of these of them, under these terms; these others of my apps belong elsewhere."""
 
-    mine: tuple[tuple[str, int, int], ...]
-    unknown: tuple[tuple[str, int], ...]
-    strange: tuple[tuple[str, int], ...] = ()  # of apps that I know nothing of, unless I have yet to inherit them
+    mine: tuple[tuple[AppName, PlaceNumber, int], ...]
+    unknown: tuple[tuple[AppName, PlaceNumber], ...]
+    strange: tuple[
+        tuple[AppName, PlaceNumber], ...
+    ] = ()  # of apps that I know nothing of, unless I have yet to inherit them
 
 
 class StewardChanged(Message, frozen=True, tag="sc"):
     """I am the steward of this app now; tell me of your instances."""
 
-    app: str
+    app: AppName
     term: int
 
 
 class StewardMoved(Message, frozen=True, tag="sm"):
     """Somebody else is the steward of this app now, under this term."""
 
-    app: str
+    app: AppName
     term: int
     steward: Peer
 

@@ -1,9 +1,11 @@
 """What nodes say to one another about rows: where an instance is, the rows themselves, and that they are kept."""
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
+from headwater.model.ids import AppName, InstanceNumber
 from headwater.model.peers import NodeId, Peer
 from headwater.overlay.messages import Message
 
@@ -16,9 +18,9 @@ BOUND_MAX: Final = 200  # instances in one message
 class Sending(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of an outbox, as it travels."""
 
-    app: str
+    app: AppName
     key: NodeId  # of the app's tree
-    instance: int
+    instance: InstanceNumber
     origin: bytes  # the name of the queues it lies in
     base: int  # where the outbox begins: all before it is taken
     since: int
@@ -32,15 +34,15 @@ class RowsSent(Message, frozen=True, tag="ws"):
 
     keeper: Peer
     steward: Peer | None
-    hops: int
+    hops: Annotated[int, Meta(ge=0)]
     sending: Sending
 
 
 class RowsKept(Message, frozen=True, tag="wk"):
     """All rows of this outbox before this number are durable here."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     origin: bytes
     until: int
     room_bytes: int  # how much more I would take now
@@ -50,24 +52,24 @@ class RowsKept(Message, frozen=True, tag="wk"):
 class InstancesHere(Message, frozen=True, tag="wh"):
     """These instances of an app run on these nodes. Told up the tree, so that climbing rows meet them."""
 
-    app: str
+    app: AppName
     key: NodeId
-    bound: tuple[tuple[int, Peer], ...]
-    hops: int
+    bound: tuple[tuple[InstanceNumber, Peer], ...]
+    hops: Annotated[int, Meta(ge=0)]
 
 
 class HomeWanted(Message, frozen=True, tag="ww"):
     """Rows have climbed to the root, and nobody has this instance: who does? Place it, if nobody should."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
 
 
 class HomeTold(Message, frozen=True, tag="wt"):
     """This node has it."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     host: Peer
 
 

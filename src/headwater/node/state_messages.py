@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from headwater.model.ids import AppName, InstanceNumber
 from headwater.overlay.messages import Message
 
 PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms
@@ -15,8 +16,8 @@ RECEIVED_MAX: Final = 10_000  # stores that have sent rows to one instance
 class StateAsked(Message, frozen=True, tag="va"):
     """This instance, which you have under this lot, is to run with me: give me what follows this place in its state."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
     after: tuple[int, bytes, int]
 
@@ -24,8 +25,8 @@ class StateAsked(Message, frozen=True, tag="va"):
 class StateTold(Message, frozen=True, tag="vt"):
     """This is what follows that place. With the last of it: where the instance stands."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
     after: tuple[int, bytes, int]
     turns: int  # of the instance so far: if they have changed, begin anew
@@ -38,8 +39,8 @@ class StateTold(Message, frozen=True, tag="vt"):
 class StateDelayed(Message, frozen=True, tag="vd"):
     """I have it, and give it to you when what waits for the instance here is done; or I am about to have it myself."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
     is_here: bool
 
@@ -47,16 +48,16 @@ class StateDelayed(Message, frozen=True, tag="vd"):
 class StateUnknown(Message, frozen=True, tag="vu"):
     """I have no such instance under that lot."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
 
 
 class StateLost(Message, frozen=True, tag="vl"):
     """What I am to run under this lot is nowhere to be had; or I have a copy, and nobody tells me that I may use it."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
     has_copy: bool
 
@@ -64,40 +65,40 @@ class StateLost(Message, frozen=True, tag="vl"):
 class StateTaken(Message, frozen=True, tag="vk"):
     """I have all of it, and run the instance once you have forgotten what you have under that lot."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
 
 
 class StateForgotten(Message, frozen=True, tag="vf"):
     """I have nothing of it any more."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
 
 
 class StateRuns(Message, frozen=True, tag="vr"):
     """I have heard it: the instance runs with me."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
 
 
 class StateSought(Message, frozen=True, tag="vs"):
     """Do you have this instance under this lot?"""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
 
 
 class StateHere(Message, frozen=True, tag="vh"):
     """I do: nobody has taken it."""
 
-    app: str
-    instance: int
+    app: AppName
+    instance: InstanceNumber
     lot: tuple[int, int]
 
 

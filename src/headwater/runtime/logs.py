@@ -6,6 +6,7 @@ Only this module decides where log lines go; everybody else asks `logging` for a
 import datetime
 import logging
 import logging.handlers
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ OLDER_FILES: Final = 3
 _QUIET: Final = frozenset({"py4j", "pyspark"})  # packages that tell of their insides, some under the root logger's name
 _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+# Others have a say in what is logged: nothing of it may work a terminal, or look like a line of its own.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
 
 class LogFormat(StrEnum):
     """How a line is written."""
@@ -41,7 +45,7 @@ class TextLines(logging.Formatter):
         at = datetime.datetime.fromtimestamp(record.created).astimezone()
         name = record.name.removeprefix("headwater.")
         fields = "".join(f" {key}={value}" for key, value in _extra(record).items())
-        line = f"{at:%H:%M:%S} {record.levelname.lower()} {name}: {record.getMessage()}{fields}"
+        line = f"{at:%H:%M:%S} {record.levelname.lower()} {name}: {_on_a_terminal(record.getMessage() + fields)}"
         return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
 
 
@@ -101,6 +105,11 @@ def _file(path: Path) -> logging.Handler:
         )
     except OSError as failure:
         raise ConfigError(f"the log file {path} cannot be written: {failure.strerror}") from failure
+
+
+def _on_a_terminal(text: str) -> str:
+    """Return a text with what is not printable written out, and its further lines set in."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text).replace("\n", "\n  ")
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:

@@ -13,8 +13,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headwater.model.peers import ID_BYTES
-from headwater.node.messages import AnyNodeMessage
+from headwater.model.ids import APP_CHARS_MAX, INSTANCES_MAX, NAME_CHARS_MAX
+from headwater.model.peers import ADDRESS_CHARS_MAX, ID_BYTES, ZONE_CHARS_MAX, NodeId, Peer
+from headwater.node.messages import (
+    CHAINS_MAX,
+    FLOW_BYTES_MAX,
+    OPERATORS_MAX,
+    SOURCES_MAX,
+    AnyNodeMessage,
+    AppSpec,
+    ChainSpec,
+    LoadTold,
+    PathAsked,
+    RegisterAsked,
+    StartAsked,
+    StewardAsked,
+)
+from headwater.node.row_messages import HomeWanted
+from headwater.node.state_messages import StateSought
 from headwater.overlay.messages import Heartbeat
 from headwater.runtime.links.incoming import message_decoder
 from headwater.runtime.links.speech import packed, unpacked
@@ -73,6 +89,58 @@ def test_a_message_that_claims_to_be_huge_is_not_unpacked() -> None:
     lying = bomb[:1] + (100).to_bytes(4, "little") + bomb[5:]
     with pytest.raises(BrokenFrame, match="cannot be unpacked"):
         unpacked(lying, 1 << 20)
+
+
+A = Peer(NodeId(bytes(ID_BYTES)), "127.0.0.1:7100", "zone")
+
+
+def start(app: str = "a", instance: int = 0, flow: bytes = b"", load: int = 0, **chain: object) -> StartAsked:
+    """Somebody is asked to run an instance."""
+    spec = msgspec.structs.replace(ChainSpec("chain", 1, 0, (0,)), **chain)
+    return StartAsked(A, app, 1, instance, spec, A, flow, A.id, load)
+
+
+def register(sources: int = 1, chains: int = 1, name: str = "a") -> RegisterAsked:
+    """A steward is asked to take care of an app."""
+    return RegisterAsked(A, 1, AppSpec(name, A.id, (A,) * sources, (ChainSpec("chain", 1, 0, (0,)),) * chains))
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        (start(app="a" * APP_CHARS_MAX), start(app="a" * (APP_CHARS_MAX + 1))),
+        (start(instance=INSTANCES_MAX - 1), start(instance=INSTANCES_MAX)),
+        (start(instance=-SOURCES_MAX), start(instance=-SOURCES_MAX - 1)),
+        (start(flow=bytes(FLOW_BYTES_MAX)), start(flow=bytes(FLOW_BYTES_MAX + 1))),
+        (start(load=0), start(load=-1)),
+        (start(name="c" * NAME_CHARS_MAX), start(name="c" * (NAME_CHARS_MAX + 1))),
+        (start(operators=OPERATORS_MAX), start(operators=OPERATORS_MAX + 1)),
+        (start(operators=0), start(operators=-1)),
+        (start(sources=(0,) * SOURCES_MAX), start(sources=(0,) * (SOURCES_MAX + 1))),
+        (register(sources=SOURCES_MAX), register(sources=SOURCES_MAX + 1)),
+        (register(chains=CHAINS_MAX), register(chains=CHAINS_MAX + 1)),
+        (register(name="a" * APP_CHARS_MAX), register(name="a" * (APP_CHARS_MAX + 1))),
+        (LoadTold(A, OPERATORS_MAX, OPERATORS_MAX), LoadTold(A, OPERATORS_MAX + 1, OPERATORS_MAX)),
+        (LoadTold(A, 0, 0), LoadTold(A, 0, -1)),
+        (PathAsked(A, "a", A.id, 1, SOURCES_MAX - 1), PathAsked(A, "a", A.id, 1, SOURCES_MAX)),
+        (StewardAsked(A, 1, A, 0, 0), StewardAsked(A, 1, A, 0, -1)),
+        (HomeWanted(A, "a", 0), HomeWanted(A, "a", -1)),
+        (StateSought(A, "a", INSTANCES_MAX - 1, (0, 0)), StateSought(A, "a", INSTANCES_MAX, (0, 0))),
+        (
+            Heartbeat(A._replace(address="a" * ADDRESS_CHARS_MAX, zone="z" * ZONE_CHARS_MAX)),
+            Heartbeat(A._replace(address="a" * (ADDRESS_CHARS_MAX + 1))),
+        ),
+        (Heartbeat(A), Heartbeat(A._replace(zone="z" * (ZONE_CHARS_MAX + 1)))),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_names_and_numbers_are_taken_up_to_their_limit_and_no_further(
+    within: AnyNodeMessage, beyond: AnyNodeMessage
+) -> None:
+    """Else a node in wrong hands has others keep what it likes, and reckon with what cannot be told any more."""
+    assert message_decoder.decode(msgspec.msgpack.encode(within)) == within
+    with pytest.raises(msgspec.ValidationError):
+        message_decoder.decode(msgspec.msgpack.encode(beyond))
 
 
 def test_a_short_message_costs_one_byte_more_than_itself() -> None:

@@ -1,8 +1,10 @@
 """Questions between nodes: answered once however often they are asked, and remembered within bounds."""
 
 import asyncio
+import math
 from random import Random
 
+import msgspec
 import pytest
 
 from headwater.model.peers import Peer, key_of
@@ -11,8 +13,17 @@ from headwater.runtime.links.requests import RequestRefused, refusal_of
 from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service import asking as room
 from headwater.runtime.service.asking import Asking, _read
-from headwater.runtime.service.questions import AnswerKind, Look, QuestionKind, encoder
-from headwater.runtime.service.requests import LogsTold
+from headwater.runtime.service.questions import (
+    AnswerKind,
+    LogsHere,
+    Look,
+    QuestionKind,
+    StatusHere,
+    UpgradeHere,
+    encoder,
+    question_decoder,
+)
+from headwater.runtime.service.requests import LOG_LINES_MAX, PATIENCE_S_MAX, LogsTold
 
 OWN = Peer(key_of("own"), "here", "zone")
 OTHER = Peer(key_of("other"), "there", "zone")
@@ -44,6 +55,31 @@ class Desk:
         self.asking.hear(Question(OTHER, number, encoder.encode(Look())))
         for _ in range(5):
             await asyncio.sleep(0)
+
+
+def upgrade(patience_s: float = 1.0, given_up: int = 0) -> UpgradeHere:
+    """An owner is asked to replace an app."""
+    return UpgradeHere("app", b"", ("name",) * given_up, {}, patience_s, only_check=True)
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        (upgrade(PATIENCE_S_MAX), upgrade(PATIENCE_S_MAX + 1)),
+        (upgrade(0.001), upgrade(0.0)),
+        (upgrade(), upgrade(math.nan)),
+        (upgrade(), upgrade(math.inf)),
+        (upgrade(given_up=1_000), upgrade(given_up=1_001)),
+        (LogsHere(LOG_LINES_MAX), LogsHere(LOG_LINES_MAX + 1)),
+        (LogsHere(1), LogsHere(0)),
+        (StatusHere("a" * 300), StatusHere("a" * 301)),
+    ],
+)
+def test_nodes_ask_within_the_limits_of_users(within: QuestionKind, beyond: QuestionKind) -> None:
+    """They ask on behalf of one, or say so."""
+    assert question_decoder.decode(encoder.encode(within)) == within
+    with pytest.raises(msgspec.ValidationError):
+        question_decoder.decode(encoder.encode(beyond))
 
 
 def test_who_passes_on_a_refusal_passes_on_all_that_it_says() -> None:
@@ -84,10 +120,12 @@ def test_who_of_several_refuses_is_named_and_the_others_answers_are_there() -> N
     assert asyncio.run(story()) == ([LogsTold([], ["mine"])], [OTHER.address])
 
 
-def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is() -> None:
+@pytest.mark.parametrize("told", [encoder.encode("no"), b"\x91" * 100_000 + b"\xc0"])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is(told: bytes, is_refused: bool) -> None:
     """As of a node of another version."""
     with pytest.raises(RequestRefused, match=r"^there: it answered what is not understood; is its version ours\?$"):
-        _read(Answer(OTHER, 1, encoder.encode("no"), is_refused=True))
+        _read(Answer(OTHER, 1, told, is_refused))
 
 
 def test_a_question_that_is_asked_again_is_answered_the_same() -> None:

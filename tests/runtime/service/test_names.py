@@ -20,7 +20,7 @@ from headwater.runtime.service.service import NodeService
 from headwater.runtime.service.signing import signed
 from tests.runtime.service.few_nodes import FewNodes
 
-ANN = Caller("ann", Role.OPERATE)
+ANN = Caller("ann", Role.OPERATE, "user ann")
 FEW_ROWS = EndsText(rows=10)
 
 

@@ -16,7 +16,7 @@ from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.authority import open_authority, read_certificate, read_denied
 from headwater.runtime.identity import Role
 from headwater.runtime.links.credentials import Certified, insecure_user, load_credentials
-from headwater.runtime.service.flow_text import EndsText, FlowText, built, flow_texts
+from headwater.runtime.service.flow_text import EndsText, FlowText, built, flow_texts, read_flow
 from headwater.runtime.service.signing import TEXT_BYTES_MAX, SignedFlow, Trust, UntrustedFlow, signed
 from tests.runtime.links.wires import Cluster as Authority
 
@@ -236,11 +236,21 @@ def test_without_certificates_nothing_is_signed_and_nobody_asks_for_it(authority
     assert trust.arrived(flow) == trust.kept(flow) == (b"flow", None)
 
 
-@pytest.mark.parametrize("sent", [b"", b"flow", msgspec.msgpack.encode({"flow": b"x"}), msgspec.msgpack.encode([1])])
+DEEP = b"\x91" * 100_000 + b"\xc0"  # a list in a list in a list
+NO_FLOWS = [b"", b"flow", msgspec.msgpack.encode({"flow": b"x"}), msgspec.msgpack.encode([1])]
+
+
+@pytest.mark.parametrize("sent", [*NO_FLOWS, DEEP, b"\x95\xc4\x01x\x00\xc4\x00\xc4\x00" + DEEP])
 def test_what_is_no_flow_at_all_is_refused(node: Certified, sent: bytes) -> None:
     for look in (Trust(lambda: node).arrived, Trust(lambda: node).kept):
         with pytest.raises(FlowError, match="is no flow"):
             look(sent)
+
+
+@pytest.mark.parametrize("signed_for", [*NO_FLOWS, DEEP, b"\x81\xa5other" + DEEP])
+def test_what_a_user_has_signed_and_is_no_flow_is_refused(signed_for: bytes) -> None:
+    with pytest.raises(FlowError, match="is no flow"):
+        read_flow(signed_for)
 
 
 def test_everything_that_comes_with_a_flow_is_limited(node: Certified, ann: Certified) -> None:
@@ -277,6 +287,16 @@ def test_a_signed_flow_is_built(
     with built(signed(text.encode(), ann, NOW_US), tmp_path / "flows", Trust(lambda: node).arrived) as graph:
         assert graph.name == "marking"
     assert mark.exists()
+
+
+def test_the_text_of_a_flow_is_laid_out_for_the_nodes_own_user_alone(
+    node: Certified, ann: Certified, marking: tuple[FlowText, Path], tmp_path: Path
+) -> None:
+    """There may be passwords in it, and others have accounts on the machine."""
+    flows = tmp_path / "data" / "flows"
+    with built(signed(marking[0].encode(), ann, NOW_US), flows, Trust(lambda: node).arrived):
+        assert [path.name for path in flows.rglob("*.py")] == ["marking.py"]
+        assert flows.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("chaining", [True, False])

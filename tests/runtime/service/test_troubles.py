@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from headwater.model.time import SECOND
-from headwater.runtime.service.retrying import LONGEST_US, Troubles
+from headwater.runtime.service.retrying import LONGEST_US, TROUBLES_BYTES_MAX, TROUBLES_MAX, Troubles
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 
 COPYING: Final = """
@@ -29,7 +29,7 @@ def few(tmp_path: Path) -> Iterator[FewNodes]:
 
 
 def test_what_fails_is_due_again_ever_less_often_and_told_until_it_is_mended() -> None:
-    troubles: Troubles[str] = Troubles()
+    troubles: Troubles[str] = Troubles(len)
     place, now_us, pauses = ("app", -1), 0, []
     for _ in range(10):
         assert troubles.failed(place, "read it", "no file", now_us) is (now_us == 0)
@@ -47,11 +47,27 @@ def test_what_fails_is_due_again_ever_less_often_and_told_until_it_is_mended() -
 
 
 def test_what_is_not_wanted_any_more_is_not_tried_again() -> None:
-    troubles: Troubles[str] = Troubles()
+    troubles: Troubles[str] = Troubles(len)
     for app, instance in (("one", 1), ("one", None), ("two", 1)):
         troubles.failed((app, instance), f"{app} {instance}", "why", 0)
     troubles.forget("one")
     assert troubles.due(LONGEST_US) == ["two 1"]
+
+
+def test_of_what_takes_too_much_room_the_oldest_is_tried_no_more() -> None:
+    """A node in wrong hands may want what it likes of others, and each time with another megabyte."""
+    troubles: Troubles[range] = Troubles(len)
+    most = range(TROUBLES_BYTES_MAX // 2)
+    for number in range(3):
+        troubles.failed(("first", number), most, "why", 0)
+        troubles.failed(("first", number), most, "again", 0)
+    assert [len(troubles.of("first", 0)), len(troubles.due(LONGEST_US))] == [2, 2]
+    troubles.failed(("second", 0), range(1), "why", 0)
+    assert (len(troubles.of("first", 0)), len(troubles.of("second", 0))) == (1, 1)
+    troubles.forget("first")
+    for number in range(1, TROUBLES_MAX + 1):
+        troubles.failed(("second", number), range(1), "why", 0)
+    assert len(troubles.of("second", 0)) == TROUBLES_MAX
 
 
 def test_a_file_that_comes_later_is_read_then_and_its_lack_is_told_with_the_node(few: FewNodes, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from headwater.runtime.links.wire import Wire, WireConfig
 from headwater.runtime.service.asking import Asking, Refused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import FlowText, flow_texts
-from headwater.runtime.service.questions import Adopt, FlowHere, QuestionKind, SubmitHere, UpgradeHere
-from headwater.runtime.service.requests import REQUESTS, FlowTold, GetFlow, Submit, UpgradeApp
+from headwater.runtime.service.questions import Adopt, FlowHere, QuestionKind, SubmitHere, UpgradeHere, Whereabouts
+from headwater.runtime.service.requests import REQUESTS, FlowTold, GetFlow, StopApp, Submit, UpgradeApp
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.service.signing import WISH_AGE_MAX, Checked, SignedFlow, Trust, signed, signed_wish
 from headwater.runtime.worker import now_us
@@ -199,6 +199,53 @@ def test_nobody_brings_what_another_has_signed(few: FewNodes, authority: Authori
             client.ask(Submit(signed_by(insecure_user("bob"), texts.good)))
 
 
+def test_what_users_are_refused_for_who_they_are_is_counted_and_logged_with_their_address(
+    few: FewNodes, authority: Authority, texts: Texts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where they asked, which need not be where the app is: somebody tries out what a certificate is good for."""
+    ann, bob = (authority.user_credentials(Role.SUBMIT, name) for name in ("ann", "bob"))
+    with Cluster(few.nodes[0].own.address, certs=ann.directory) as cluster:
+        cluster.submit(texts.file)
+    asked, mine = few.nodes[1], signed_by(bob, texts.good)
+    with connect(asked.own.address, bob, REQUESTS) as client:
+        for wanted in (
+            StopApp("counting"),
+            GetFlow("counting", signed_wish("counting", bob, now_us())),
+            UpgradeApp("counting", mine),
+        ):
+            with pytest.raises(RequestRefused, match="submitted by 'ann', not by 'bob'"):
+                client.ask(wanted)
+        for flow, why in ((instead(bob, texts), "has not signed"), (signed_by(ann, texts.good), "'bob' brings")):
+            with pytest.raises(RequestRefused, match=why):
+                client.ask(Submit(flow))
+    assert asked.wire.status().refused == {Reason.ROLE: 3, Reason.UNTRUSTED_FLOW: 2}
+    refusals = [one.getMessage() for one in caplog.records if "refused user bob" in one.getMessage()]
+    assert len(refusals) == 5
+    assert all(" at 127.0.0.1:" in one for one in refusals)
+    assert not any(texts.file.read_text()[:20] in one for one in refusals)
+
+
+def test_whose_app_may_be_stopped_says_its_owner_and_not_who_keeps_its_name(
+    few: FewNodes, authority: Authority, texts: Texts
+) -> None:
+    """Whoever keeps a name may have heard of an app that has ended since, or of one that never was."""
+    ann, bob = (authority.user_credentials(Role.SUBMIT, name) for name in ("ann", "bob"))
+    owner = few.nodes[0]
+    with Cluster(owner.own.address, certs=ann.directory) as cluster:
+        [app] = cluster.submit(texts.file)
+        former = Whereabouts("counting", "counting@00000000", owner.own, "bob")
+        assert few.do(owner.directory.publish(former, app.id)) == former
+        with (
+            Cluster(few.nodes[1].own.address, certs=bob.directory) as of_bob,
+            pytest.raises(RequestRefused, match="submitted by 'ann', not by 'bob'"),
+        ):
+            of_bob.stop("counting")
+        assert [one.id for one in cluster.apps().apps] == [app.id]
+        assert owner.wire.status().refused == {Reason.ROLE: 1}
+        cluster.stop(app.id)
+        assert cluster.apps().apps == []
+
+
 def test_neither_submitted_nor_upgraded_is_what_somebody_signed_who_may_not(
     few: FewNodes, authority: Authority, texts: Texts, tmp_path: Path
 ) -> None:
@@ -224,6 +271,7 @@ def test_neither_submitted_nor_upgraded_is_what_somebody_signed_who_may_not(
                 assert why in await intruder.refused(owner, UpgradeHere("counting", flow, (), {}, 10.0, False))
             of_bob = UpgradeHere("counting", signed_by(bob, texts.good), (), {}, 10.0, False)
             assert "signed by 'bob'" in await intruder.refused(owner, of_bob)
+            assert owner.wire.status().refused[Reason.ROLE] == 1
 
     with Cluster(owner.own.address, certs=ann.directory) as cluster:
         cluster.submit(texts.file)

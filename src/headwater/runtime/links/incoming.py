@@ -91,6 +91,11 @@ class Incoming(asyncio.Protocol):
         """Whether it has not been let in yet."""
         return self.identity is None
 
+    @property
+    def _called(self) -> str:
+        """How logs call whoever it is."""
+        return self._who if self.identity is None else f"{self.identity} at {self._who}"
+
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -177,8 +182,7 @@ class Incoming(asyncio.Protocol):
 
     def refuse(self, reason: Reason, detail: str = "") -> None:
         """Count, tell once, and end the connection."""
-        who = self._who if self.identity is None else f"{self.identity} at {self._who}"
-        self._house.refusals.note(reason, who, detail)
+        self._house.refusals.note(reason, self._called, detail)
         self._is_leaving = True
         if self._transport is None:  # TLS is not there yet, and nothing is said without it
             self.abort()
@@ -282,16 +286,17 @@ class Incoming(asyncio.Protocol):
         task.add_done_callback(self._asked.discard)
 
     def _not_done(self, asked: Asked, reason: Reason, remedy: str, what: str = "") -> None:
-        self._house.refusals.note(reason, f"{self.identity} at {self._who}")
+        self._house.refusals.note(reason, self._called)
         self._say(NotDone(asked.number, Refusal(what or reason.value, self._house.address, remedy)))
 
     async def _answer(self, number: int, request: msgspec.Struct) -> None:
         house = self._house
         assert self.identity is not None
         assert house.on_request is not None
+        caller = Caller(self.identity.name, self.identity.role, self._called)
         try:
             async with asyncio.timeout(house.limits.request_s):
-                answer = await house.on_request(Caller(self.identity.name, self.identity.role), request)
+                answer = await house.on_request(caller, request)
             encoded = encoder.encode(answer)
             if len(encoded) > house.limits.answer_bytes:
                 raise BrokenFrame(f"an answer of {len(encoded)} bytes")

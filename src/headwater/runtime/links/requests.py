@@ -23,6 +23,7 @@ class Caller:
 
     name: str
     role: Role
+    called: str  # in logs: with id and address
 
 
 class RequestRefused(HeadwaterError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.model.peers import NodeId, Peer
 from headwater.runtime.identity import Role
+from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.requests import Caller, RequestRefused
 from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service.asking import LOOK_S, Silent
@@ -53,6 +54,7 @@ from headwater.runtime.service.requests import (
     UpgradeApp,
     UpgradeTold,
 )
+from headwater.runtime.service.signing import UntrustedFlow
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -128,8 +130,13 @@ class Desk:
 
     def _brought(self, caller: Caller, flow: bytes) -> bytes:
         """Return a flow that a user has signed and brings; nobody brings those of others."""
-        checked = self._node.trust.arrived(flow)
+        try:
+            checked = self._node.trust.arrived(flow)
+        except UntrustedFlow as refusal:
+            self._node.wire.refused(Reason.UNTRUSTED_FLOW, caller.called, str(refusal))
+            raise
         if checked.signer is not None and checked.signer.name != caller.name:
+            self._node.wire.refused(Reason.UNTRUSTED_FLOW, caller.called, f"signed by {checked.signer}")
             raise self._refused(
                 f"{caller.name!r} brings a flow that {checked.signer.name!r} has signed",
                 "sign it with the certificate with which you come",
@@ -198,10 +205,8 @@ class Desk:
         """Return where an app is that a user wants to change; only one's own can be without the role for all."""
         found = await self._find(app)
         if not caller.role.includes(Role.OPERATE) and caller.name != found.submitter:
-            raise self._refused(
-                f"{found.name} was submitted by {found.submitter!r}, not by {caller.name!r}",
-                "ask for a certificate with the role 'operate'",
-            )
+            self._node.wire.refused(Reason.ROLE, caller.called, f"{found.id} was submitted by {found.submitter}")
+            raise self._node.ownership.of_another(found.name, found.submitter, caller.name)
         return found
 
     async def _status(self, app: str) -> StatusTold:
@@ -229,7 +234,7 @@ class Desk:
 
     async def _stop(self, caller: Caller, app: str) -> Stopped:
         found = await self._found_for(caller, app)
-        await self._ask(found.owner, EndHere(app))
+        await self._ask(found.owner, EndHere(app, "" if caller.role.includes(Role.OPERATE) else caller.name))
         return Stopped(found.name)
 
     async def _flow(self, caller: Caller, app: str, wish: bytes) -> FlowTold:

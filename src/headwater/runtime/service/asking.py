@@ -190,6 +190,6 @@ def _read(answer: Answer) -> AnswerKind:
         if answer.is_refused:
             raise Refused(msgspec.msgpack.decode(answer.payload, type=Refusal))
         return answer_decoder.decode(answer.payload)
-    except msgspec.MsgspecError as damage:
+    except (msgspec.MsgspecError, RecursionError) as damage:
         what = Refusal("it answered what is not understood", answer.sender.address, "is its version ours?")
         raise Refused(what) from damage

@@ -127,7 +127,7 @@ def read_flow(encoded: bytes) -> FlowText:
     """Return what a signed flow holds; raises FlowError if it is no flow."""
     try:
         text = msgspec.msgpack.decode(encoded, type=FlowText)
-    except msgspec.MsgspecError as damage:
+    except (msgspec.MsgspecError, RecursionError) as damage:
         raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
     for name in (*text.files, text.written if text.files else "x.py"):
         parts = Path(name).parts
@@ -188,6 +188,7 @@ def _modules_of(text: FlowText, encoded: bytes, directory: Path) -> Iterator[str
     if not text.files:
         yield text.written
         return
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # there may be passwords in a text
     place = directory / blake2b(encoded, digest_size=10).hexdigest()
     _lay_out(text.files, place)
     for name in {Path(file).parts[0].removesuffix(".py") for file in text.files if file != text.written}:

@@ -20,6 +20,7 @@ from headwater.model.peers import NodeId, Peer
 from headwater.node.events import AppSubmitted
 from headwater.node.messages import AppSpec
 from headwater.node.specs import app_spec
+from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service.asking import LOOK_S, Refused, Silent
@@ -143,9 +144,18 @@ class Ownership:
         if unknown:
             raise self.refused(f"flow {flow!r} has no source {unknown[0]!r}", f"it has: {', '.join(sources)}")
 
-    async def end(self, app: str) -> None:
-        """End an app, and have everybody delete what is left of it."""
+    def of_another(self, name: str, submitter: str, user: str) -> RequestRefused:
+        """Return the refusal of a user who wants to change an app that is another's."""
+        return self.refused(
+            f"{name} was submitted by {submitter!r}, not by {user!r}", "ask for a certificate with the role 'operate'"
+        )
+
+    async def end(self, app: str, whose: str) -> None:
+        """End an app, if it is this user's or nobody's in particular, and have everybody delete what is left of it."""
         owned = self.find(app)
+        if whose not in ("", owned.submitter):
+            self._node.wire.refused(Reason.ROLE, f"user {whose}", f"{owned.id} was submitted by {owned.submitter}")
+            raise self.of_another(owned.name, owned.submitter, whose)
         if not self._node.upgrades.may_end(owned):
             raise self.refused(f"{owned.name} is being replaced by another version", "stop it when that is done")
         owned.is_ending = True  # before anything is waited for: no upgrade may begin meanwhile

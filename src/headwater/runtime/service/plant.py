@@ -148,7 +148,7 @@ class Plant:
         self.schemas = Schemas()
         self.name = self._own_name()
         self.parts: dict[str, Part] = {}
-        self.troubles: Troubles[Startable] = Troubles()
+        self.troubles: Troubles[Startable] = Troubles(lambda wanted: len(wanted.flow))
         self._tell, self.flows, self.trust = tell, flows, trust
         self._loop = asyncio.get_running_loop()
         self._by_number: dict[AppId, Part] = {}

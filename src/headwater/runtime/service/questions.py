@@ -14,13 +14,16 @@ from headwater.runtime.service.requests import (
     DrainWish,
     ExplainTold,
     FlowTold,
+    LineCount,
     LogsTold,
     NodeLine,
     OwnedLine,
     PartLine,
+    Patience,
     StatusTold,
     Submitted,
     Text,
+    Texts,
     UpgradeTold,
 )
 
@@ -155,6 +158,7 @@ class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
     """End this app of yours, and have all nodes delete what they have of it."""
 
     app: Text
+    whose: Text = ""  # only if this user has submitted it: who keeps its name may not know; empty: whoever has
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
@@ -166,7 +170,7 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
 class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
     """What have you written to your log?"""
 
-    lines: int
+    lines: LineCount
 
 
 class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
@@ -198,9 +202,9 @@ class UpgradeHere(msgspec.Struct, frozen=True, tag="upgrade-here"):
 
     app: Text
     flow: Flow
-    given_up: tuple[Text, ...]
+    given_up: Texts
     at: Annotated[dict[Text, Peer], Meta(max_length=1_000)]
-    patience_s: float
+    patience_s: Patience
     only_check: bool
 
 
@@ -211,7 +215,7 @@ class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
     key: NodeId
     flow: Flow
     predecessor: Text
-    given_up: tuple[Text, ...]
+    given_up: Texts
     takes_rows: bool
     only_check: bool = False
 

@@ -83,8 +83,8 @@ class Replies:
                 return await node.ownership.explained(app)
             case PartHere(app):
                 return PartTold(await self._part(app))
-            case EndHere(app):
-                await node.ownership.end(app)
+            case EndHere(app, whose):
+                await node.ownership.end(app, whose)
                 return Done()
             case FlowHere(app, wish):
                 return node.upgrades.flow_told(app, wish)

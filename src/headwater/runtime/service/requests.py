@@ -23,6 +23,9 @@ PATIENCE_S_MAX: Final = 86_400
 WISH_BYTES_MAX: Final = 8_192  # a name, a certificate and a signature
 
 Text = Annotated[str, Meta(max_length=300)]
+Texts = Annotated[tuple[Text, ...], Meta(max_length=1_000)]
+Patience = Annotated[float, Meta(gt=0, le=PATIENCE_S_MAX)]
+LineCount = Annotated[int, Meta(ge=1, le=LOG_LINES_MAX)]
 
 # --- of users ---------------------------------------------------------------------------------------------------------
 
@@ -73,10 +76,9 @@ class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
 
     app: Text
     flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
-    given_up: Annotated[tuple[Text, ...], Meta(max_length=1_000)] = ()  # of which nothing need be kept
+    given_up: Texts = ()  # of which nothing need be kept
     at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # where sources are read that it did not have before
-    # for its rows to be through; then it goes on as it is
-    patience_s: Annotated[float, Meta(gt=0, le=PATIENCE_S_MAX)] = 120.0
+    patience_s: Patience = 120.0  # for its rows to be through; then it goes on as it is
     only_check: bool = False
 
 
@@ -98,7 +100,7 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
 class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
     """What have nodes, or this one, written to their logs of late?"""
 
-    lines: Annotated[int, Meta(ge=1, le=LOG_LINES_MAX)] = 50
+    lines: LineCount = 50
     node: Text = ""
 
 

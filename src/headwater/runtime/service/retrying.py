@@ -4,6 +4,7 @@ A file may come to be there, a broker be reached, a package be installed. Rows w
 app is hears what is lacking, and where.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -12,6 +13,7 @@ from headwater.model.time import SECOND
 FIRST_US: Final = SECOND  # until the second try; twice as long after each further one
 LONGEST_US: Final = 60 * SECOND
 TROUBLES_MAX: Final = 10_000  # beyond it the oldest is tried no more; whoever wants it says so again
+TROUBLES_BYTES_MAX: Final = 128 << 20  # of what is wanted, likewise: a flow comes with it, of a megabyte at most
 
 Wanted = TypeVar("Wanted")
 Place = tuple[str, int | None]  # an app's id, and an instance or (negative) a source; None: the app itself
@@ -30,8 +32,10 @@ class Trouble(Generic[Wanted]):
 class Troubles(Generic[Wanted]):
     """All that could not be started on a node."""
 
-    def __init__(self) -> None:
-        """Know of none."""
+    def __init__(self, size_bytes: Callable[[Wanted], int]) -> None:
+        """Know of none; what is wanted may be large, and anybody may want it of us."""
+        self._size_bytes = size_bytes
+        self._bytes_held = 0
         self._troubles: dict[Place, Trouble[Wanted]] = {}
 
     def failed(self, place: Place, wanted: Wanted, why: str, now_us: int) -> bool:
@@ -39,18 +43,24 @@ class Troubles(Generic[Wanted]):
         known = self._troubles.get(place)
         tries = 1 if known is None else known.tries + 1
         pause_us = min(LONGEST_US, FIRST_US << min(tries - 1, 16))
+        self._bytes_held += self._size_bytes(wanted) - (0 if known is None else self._size_bytes(known.wanted))
         self._troubles[place] = Trouble(wanted, why, tries, now_us + pause_us)
-        if len(self._troubles) > TROUBLES_MAX:
-            del self._troubles[next(iter(self._troubles))]
+        while len(self._troubles) > TROUBLES_MAX or self._bytes_held > TROUBLES_BYTES_MAX:
+            self.mended(next(iter(self._troubles)))
         return known is None or known.why != why
 
     def mended(self, place: Place) -> bool:
         """Take note that something has started, or is not wanted any more; return whether there was trouble."""
-        return self._troubles.pop(place, None) is not None
+        known = self._troubles.pop(place, None)
+        if known is None:
+            return False
+        self._bytes_held -= self._size_bytes(known.wanted)
+        return True
 
     def forget(self, app: str) -> None:
         """Try nothing of an app any more."""
-        self._troubles = {place: one for place, one in self._troubles.items() if place[0] != app}
+        for place in [place for place in self._troubles if place[0] == app]:
+            self.mended(place)
 
     def due(self, now_us: int) -> list[Wanted]:
         """Return what is to be tried now; each must succeed or fail before it is due again."""

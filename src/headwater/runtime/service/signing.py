@@ -133,7 +133,7 @@ class Trust:
 def _read(encoded: bytes) -> SignedFlow:
     try:
         return msgspec.msgpack.decode(encoded, type=SignedFlow)
-    except msgspec.MsgspecError as damage:
+    except (msgspec.MsgspecError, RecursionError) as damage:
         raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
 
 

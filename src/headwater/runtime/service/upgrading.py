@@ -30,6 +30,7 @@ from headwater.node.events import AppSubmitted
 from headwater.node.messages import AppSpec, Placed
 from headwater.node.specs import app_spec
 from headwater.runtime.identity import Identity, Role
+from headwater.runtime.links.refusals import Reason
 from headwater.runtime.service.asking import LOOK_S, Refused
 from headwater.runtime.service.flow_text import built, read_flow
 from headwater.runtime.service.homes import carried_homes
@@ -146,6 +147,7 @@ class Upgrades:
     def _refuse_others(self, owned: Owned, signer: Identity | None, what: str) -> None:
         """Refuse what is signed by somebody whose app it is not; which node asks for it does not count."""
         if signer is not None and not signer.role.includes(Role.OPERATE) and signer.name != owned.submitter:
+            self._node.wire.refused(Reason.ROLE, str(signer), f"{owned.id} was submitted by {owned.submitter}")
             raise self._node.ownership.refused(
                 f"{owned.name} was submitted by {owned.submitter!r}, and {what} {signer.name!r}",
                 "ask for a certificate with the role 'operate'",
