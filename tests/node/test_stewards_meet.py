@@ -242,3 +242,14 @@ def test_every_node_knows_the_load_of_all_its_leaves() -> None:
         told = node.handle(MessageReceived(m.RoomAsked(node.own, 1)), world.timeline.now)
         [room] = [one.message for one in told if isinstance(one, SendMessage) and isinstance(one.message, m.RoomTold)]
         assert len(room.around) == AROUND_MAX
+
+
+def test_nobody_but_its_owner_says_where_an_app_is_placed(scene: Scene) -> None:
+    """Nor does the owner of instances that the app does not have."""
+    owner = scene.entry.owner
+    stranger = next(node.own for node in scene.others if node.own.id != owner.id)
+    elsewhere = tuple(msgspec.structs.replace(one, host=stranger) for one in scene.entry.placed)
+    beyond = (m.Placed(len(scene.entry.spec.chains), owner, owner),)
+    for heard in (m.PlacementHeard(stranger, "app", elsewhere, True), m.PlacementHeard(owner, "app", beyond, True)):
+        assert scene.hears(scene.steward, heard) == []
+        assert scene.steward.register.entries["app"] == scene.entry

@@ -313,9 +313,11 @@ class Steps:
                 self.go_on(message.app)
 
     def placement_heard(self, message: m.PlacementHeard) -> None:
-        """Go on with what the owner has agreed to, or with how the app was placed before."""
+        """Go on with what the owner has agreed to, or with how the app was placed before; nobody else decides that."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
-        if entry is None or deployment is None or entry.phase in ENDS:
+        if entry is None or deployment is None or entry.phase in ENDS or message.sender.id != entry.owner.id:
+            return
+        if any(one.instance >= len(entry.spec.chains) for one in message.placed):
             return
         deployment.agreed, deployment.proposed_since = message.placed, None
         if message.placed and message.placed != entry.placed:

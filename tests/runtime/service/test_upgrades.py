@@ -264,7 +264,7 @@ def test_an_app_that_is_being_stopped_is_not_upgraded_and_stays_away(few: FewNod
             return owned.is_ending
 
         async def at_once() -> tuple[Any, ...]:
-            stops, begins = owner.ownership.end("counting"), owner.upgrades.begin(wanted)
+            stops, begins = owner.ownership.end("counting", ""), owner.upgrades.begin(wanted)
             return await asyncio.gather(stops, is_ending(), begins, return_exceptions=True)
 
         stopped, was_ending, refused = few.do(at_once())
