@@ -40,13 +40,19 @@ def this_machine() -> Machine:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of its children that have ended, of both modes; 0 if it is gone itself."""
+    """Return the CPU time a process has used, in user and kernel mode; 0 if it is gone."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS_PER_S if fields else 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0
+
+
+def started_at(pid: int) -> int:
+    """Return when a process began, in ticks of the machine's clock: with its number, that names it for good."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if fields else 0
 
 
 def tree_cpu_s(root: int) -> float:
-    """Return the CPU time of a process and of all its descendants, also of those that have ended."""
+    """Return the CPU time of a process and of all its living descendants."""
     return sum(map(cpu_s, family(root)))
 
 

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from bench.edge.links import PEERS, told
 from bench.edge.sites import EdgeCluster, SitePlan
-from bench.processes import Usage, this_machine, usage
+from bench.processes import this_machine
+from bench.soak_cpu import CpuWatch, Looked
 from bench.soak_figures import draw_figures
 from bench.soak_memory import WARM_UP, MemoryWatch, growth
 from headwater.console import demo
@@ -75,23 +76,6 @@ class App:
     plan: demo.Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What had been used of the machine at an instant."""
-
-    at_s: float
-    usage: Usage
-
-    def cores_until(self, later: "Looked") -> float:
-        """Return how many cores the cluster used between two looks."""
-        return (later.usage.own_cpu_s - self.usage.own_cpu_s) / (later.at_s - self.at_s)
-
-
-def look() -> Looked:
-    """Look at the machine now."""
-    return Looked(time.monotonic(), usage())
-
-
 @dataclass(slots=True)
 class Soak:
     """The soak while it runs."""
@@ -99,6 +83,7 @@ class Soak:
     plan: Plan
     cluster: EdgeCluster
     place: Path
+    cpu: CpuWatch
     tell: Tell
     apps: list[App] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
@@ -165,14 +150,14 @@ class Soak:
     def keep_changing(self, until: float) -> Looked:
         """Change who is there at an even pace, as long as apps run; return the look at the end of the warm-up."""
         warm_at = until - (1 - WARM_UP) * (until - time.monotonic())
-        warm = look()
+        warm = self.cpu.look()
         due = time.monotonic() + self.plan.change_s
         while due < until:
             time.sleep(max(0.0, due - time.monotonic()))
             self.change()
             if due < warm_at:
                 self._fill(warm, until)
-                warm = look()
+                warm = self.cpu.look()
             due = max(due + self.plan.change_s, time.monotonic())
         time.sleep(max(0.0, until - time.monotonic()))
         return warm
@@ -180,13 +165,13 @@ class Soak:
     def _fill(self, before: Looked, until: float) -> None:
         """Add apps towards half load, by what those that run have cost since a look.
 
-        Half of what is lacking at a time: what an app costs falls while its code warms up and turns are shared, so what
-        is measured now is too much.
+        Half of what is lacking at a time, and no more than there are: what an app costs falls while its code warms up
+        and turns are shared, so what is measured now is too much.
         """
-        used = before.cores_until(look())
+        used = before.cores_until(self.cpu.look())
         each = used / len(self.apps)
         lacking = round((LOAD * this_machine().cores - used) / each / 2)
-        wanted = min(lacking, self.plan.apps_max - len(self.apps))
+        wanted = min(lacking, len(self.apps), self.plan.apps_max - len(self.apps))
         if wanted > 0:
             self.submit(wanted, until - time.monotonic())
             self.tell(f"{used:.2f} cores used: {wanted} apps more, {len(self.apps)} in all")
@@ -209,7 +194,7 @@ def _soaked(soak: Soak) -> dict[str, Any]:
         began = time.monotonic()
         soak.submit(plan.apps, seconds)
         warm = soak.keep_changing(began + seconds)
-        end = look()
+        end = soak.cpu.look()
         states = soak.finish()
     soak.tell("comparing what was written with what plain Python makes of the readings")
     own = warm.cores_until(end)
@@ -218,7 +203,7 @@ def _soaked(soak: Soak) -> dict[str, Any]:
         "readings": sum(app.plan.rows for app in soak.apps),
         "own_cores": round(own, 3),
         "load": round(own / this_machine().cores, 3),
-        "others_cores": round(end.usage.others_since(warm.usage, end.at_s - warm.at_s), 3),
+        "others_cores": round(warm.others_until(end), 3),
         "changes": soak.changes,
         "results": [_judged(app, state) for app, state in zip(soak.apps, states, strict=True)],
         "memory": memory.told(),
@@ -251,8 +236,8 @@ def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
             epoch_s=USUAL.epoch_s,
         )
         tell(f"starting {len(PEERS)} peers")
-        with EdgeCluster(site, plan.processes) as cluster:
-            seen = _soaked(Soak(plan, cluster, place, tell))
+        with EdgeCluster(site, plan.processes) as cluster, CpuWatch() as cpu:
+            seen = _soaked(Soak(plan, cluster, place, cpu, tell))
     details: dict[str, Any] = {"machine": asdict(machine), "links": told(), "plan": asdict(plan), **seen}
     details["memory_judged"] = growth(details["memory"])
     ratios = _ratios(details)
