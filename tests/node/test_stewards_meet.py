@@ -230,6 +230,22 @@ def test_a_steward_that_knows_a_host_to_be_busy_may_be_off_by_a_little() -> None
     assert not started("fifth", scene.world.config.capacity, None), "nobody is let in beyond the capacity"
 
 
+def test_a_chain_with_more_operators_than_a_node_may_have_runs_where_there_is_half_a_node_left() -> None:
+    """It was fused by us, and would run nowhere; and two of them do not share a node."""
+    scene = Scene(config=NodeConfig(capacity=8))
+    host, steward = scene.others[0], scene.others[1].own
+
+    def started(app: str, operators: int) -> bool:
+        asked = m.StartAsked(steward, app, 1, 0, m.ChainSpec("chain", operators, 1, (0,)), host.own)
+        return next(one.started for _, one in scene.hears(host, asked) if isinstance(one, m.StartTold))
+
+    assert host.hosting.load <= 4
+    assert started("long", 20)
+    assert started("sink", 0), "which takes no room, and can be nowhere else"
+    assert not started("longer", 21)
+    assert not started("short", 1)
+
+
 def test_every_node_knows_the_load_of_all_its_leaves() -> None:
     """Also of one that told its load before it was a leaf; else a root would have nobody to help it out."""
     world = NodeWorld(8, zones=2)

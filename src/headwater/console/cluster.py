@@ -19,6 +19,7 @@ from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
+from headwater.runtime.settings import CAPACITY
 from headwater.runtime.temporary import Temporary, sweep
 
 
@@ -31,7 +32,7 @@ def cluster(
     port: Annotated[
         int, typer.Option(help="Of the first node; the others have the next ones.", show_default="free")
     ] = 0,
-    capacity: Annotated[int, typer.Option(help="Operators that run on each at most.")] = 8,
+    capacity: Annotated[int, typer.Option(help="Operators that run on each at most.")] = CAPACITY,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep what they have here.", show_default="a temporary one")
     ] = None,

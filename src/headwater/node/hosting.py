@@ -258,8 +258,10 @@ class Hosting:
         """
         if self._ground.is_draining:
             return False
+        if message.chain.operators == 0:  # a sink takes no room, and can be nowhere else
+            return True
         busy, told = self._busy, message.load
-        load = self.load + message.chain.operators
+        load = self.load + room_taken(message.chain.operators, self._ground.config.capacity)
         of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
         if load > self._ground.config.capacity:
             return False
@@ -406,6 +408,15 @@ class Hosting:
         for instance, kept in self._places_of(app):
             if kept.term < term:
                 self._in_care_of(steward, app, instance, term)
+
+
+def room_taken(operators: int, capacity: int) -> int:
+    """Return how many operators a chain counts as where it is to run.
+
+    One with more operators than a node may have would run nowhere, though they share a thread and a queue and we have
+    fused them ourselves: it counts as half a node. Nothing else finds room beside it afterwards.
+    """
+    return operators if operators <= capacity else capacity // 2
 
 
 def _told(place: Place) -> tuple[str, int, int]:

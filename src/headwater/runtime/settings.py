@@ -27,6 +27,7 @@ from headwater.runtime.links.wire import WireConfig
 ENVIRONMENT: Final = "HEADWATER_NODE_"
 CONFIG: Final = "config"
 CAPACITY_MAX: Final = 10_000
+CAPACITY: Final = 64  # a gateway of two cores runs some twenty flows of three operators and is not full
 AUTO: Final = "auto"  # of peers: as many as the capacity makes
 JOIN_MAX: Final = 64
 _ANYWHERE: Final = frozenset({"0.0.0.0", "::", "*"})
@@ -42,7 +43,7 @@ class NodeSettings:
     advertise: str | None = None  # the address that others are told; None: `listen`
     join: tuple[str, ...] = ()  # nodes through which to join, whichever answers; none: the first node of a ring
     zone: str = "default"
-    capacity: int = 8  # operators that run here at most, as in the node itself
+    capacity: int = CAPACITY  # operators that run here at most
     peers: int = 1  # that this machine carries, each a node of its own; 0: as many as its capacity makes
     data: Path = Path("headwater-data")  # rows, state, and without certificates the key
     spark_master: str | None = None  # None: a Spark of our own

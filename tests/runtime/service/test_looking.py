@@ -8,6 +8,7 @@ from headwater.model.peers import NodeId, Peer
 from headwater.node.messages import AppSpec, ChainSpec, Placed, Whence
 from headwater.runtime.service.keeping import Owned
 from headwater.runtime.service.looking import status_told, unopened_line
+from headwater.runtime.service.questions import Room
 from headwater.runtime.service.requests import InstanceLine, PartLine, SourceLine
 
 OWNER, HOST, EARLIER = (Peer(NodeId(bytes([n]) * 16), f"10.0.0.{n}:7100", "here") for n in (1, 2, 3))
@@ -59,6 +60,18 @@ def test_an_app_is_being_deployed_until_all_that_is_placed_has_been_started() ->
     assert (status.state, status.missing) == ("deploying", ["sink out on 10.0.0.1:7100"])
     status = status_told(owned(), OWNER.address, [running(OWNER, 1), running(HOST, 0)], set())
     assert (status.state, status.missing) == ("running", [])
+
+
+def test_who_has_no_room_for_what_is_placed_there_is_told_with_what_to_do() -> None:
+    """Else nobody knows why an app is being deployed for ever."""
+    parts = [running(OWNER, 1), running(HOST)]
+    full = status_told(owned(), OWNER.address, parts, set(), {HOST.address: Room(8, 8)})
+    assert full.missing == [
+        "instance 0 (count) on 10.0.0.2:7100, which has no room for its 1 operators (8 of 8 run there): stop an app, "
+        "start another node, or give one more --capacity"
+    ]
+    idle = status_told(owned(), OWNER.address, parts, set(), {HOST.address: Room(7, 8)})
+    assert idle.missing == ["instance 0 (count) on 10.0.0.2:7100"]
 
 
 def test_an_app_runs_while_an_instance_is_on_its_way_to_another_node() -> None:

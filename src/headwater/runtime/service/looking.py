@@ -9,10 +9,11 @@ from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND
+from headwater.node.hosting import room_taken
 from headwater.node.messages import ChainSpec
 from headwater.runtime.service.keeping import Owned, Phase
 from headwater.runtime.service.plant import Part, Plant
-from headwater.runtime.service.questions import PartInShort
+from headwater.runtime.service.questions import PartInShort, Room
 from headwater.runtime.service.requests import (
     InstanceLine,
     OwnedLine,
@@ -202,7 +203,9 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
 # --- over all nodes ---------------------------------------------------------------------------------------------------
 
 
-def status_told(app: Owned, owner: str, parts: list[PartLine], silent: set[str]) -> StatusTold:
+def status_told(
+    app: Owned, owner: str, parts: list[PartLine], silent: set[str], rooms: Mapping[str, Room] | None = None
+) -> StatusTold:
     """Put together what all nodes tell of an app.
 
     One that is silent, and from which everything was placed elsewhere, matters only if its account is lacking.
@@ -217,7 +220,7 @@ def status_told(app: Owned, owner: str, parts: list[PartLine], silent: set[str])
     if not is_whole or waiting < 0:  # what has gone from one node to another can only be set off if both have told
         waiting = sum(part.ledger.waiting for part in parts)
     here = {number: part.node for part in parts for number in _numbers(part)}
-    missing = _missing(app, parts, away)
+    missing = _missing(app, parts, away, rooms or {})
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]
     troubles = [f"{part.node}: {trouble}" for part in parts for trouble in part.troubles]
     return StatusTold(
@@ -248,7 +251,7 @@ def _numbers(part: PartLine) -> Iterator[int]:
     yield from (line.number for line in part.sinks)
 
 
-def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
+def _missing(app: Owned, parts: list[PartLine], away: set[str], rooms: Mapping[str, Room]) -> list[str]:
     """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be.
 
     One that moves may be on its way for a moment, and its rows wait for it: nothing is amiss.
@@ -261,8 +264,9 @@ def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
         if not _reads(by_node.get(peer.address), name)
     ]
     unheard = [
-        f"{_called(app.spec.chains[one.instance], one.instance)} on {one.host.address}"
+        f"{_called(chain, one.instance)} on {one.host.address}{_if_full(chain, rooms.get(one.host.address))}"
         for one in sorted(app.placed, key=lambda one: one.instance)
+        for chain in (app.spec.chains[one.instance],)
         if one.host.address in away or (one.instance not in here and one.whence is None)
     ]
     return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
@@ -270,6 +274,16 @@ def _missing(app: Owned, parts: list[PartLine], away: set[str]) -> list[str]:
 
 def _called(chain: ChainSpec, number: int) -> str:
     return f"instance {number} ({chain.name})" if chain.operators else f"sink {chain.name}"
+
+
+def _if_full(chain: ChainSpec, room: Room | None) -> str:
+    """Say why a node does not take what is placed there, if that is for want of room."""
+    if room is None or not chain.operators or room.load + room_taken(chain.operators, room.capacity) <= room.capacity:
+        return ""
+    return (
+        f", which has no room for its {chain.operators} operators ({room.load} of {room.capacity} run there): stop an "
+        "app, start another node, or give one more --capacity"
+    )
 
 
 def _reads(part: PartLine | None, source: str) -> bool:

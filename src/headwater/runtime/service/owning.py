@@ -7,7 +7,7 @@ need not be on it.
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -207,14 +207,8 @@ class Ownership:
 
     async def parts(self, owned: Owned) -> tuple[list[PartLine], list[str]]:
         """Ask every node that may have something of an app; return what they have, and who of its hosts is silent."""
-        parts, silent = await self._heard(owned)
-        return parts, sorted(silent & {peer.address for peer in owned.places})
-
-    async def _heard(self, owned: Owned) -> tuple[list[PartLine], set[str]]:
-        """Ask every node that may have something of an app; return what they have, and who is silent."""
         told = await self._ask_parts(owned)
-        parts = [one.part for one in told.values() if one is not None and one.part is not None]
-        return parts, {peer.address for peer, one in told.items() if one is None}
+        return _parts(told), sorted(_silent(told) & {peer.address for peer in owned.places})
 
     async def _ask_parts(self, owned: Owned) -> dict[Peer, PartTold | None]:
         nodes = owned.nodes  # it may be placed elsewhere while we wait
@@ -253,5 +247,14 @@ class Ownership:
     async def status(self, app: str) -> StatusTold:
         """Tell how an app is, over all its nodes."""
         owned = self.find(app)
-        parts, silent = await self._heard(owned)
-        return status_told(owned, self._node.own.address, parts, silent)
+        told = await self._ask_parts(owned)
+        rooms = {peer.address: one.room for peer, one in told.items() if one is not None}
+        return status_told(owned, self._node.own.address, _parts(told), _silent(told), rooms)
+
+
+def _parts(told: Mapping[Peer, PartTold | None]) -> list[PartLine]:
+    return [one.part for one in told.values() if one is not None and one.part is not None]
+
+
+def _silent(told: Mapping[Peer, PartTold | None]) -> set[str]:
+    return {peer.address for peer, one in told.items() if one is None}

@@ -148,10 +148,18 @@ class PartHere(msgspec.Struct, frozen=True, tag="part-here"):
     app: Text
 
 
+class Room(msgspec.Struct, frozen=True, array_like=True):
+    """How many operators run on a node, of all apps, and how many may."""
+
+    load: int = 0
+    capacity: int = 0
+
+
 class PartTold(msgspec.Struct, frozen=True, tag="part-told"):
     """Like this; or there is nothing of it here."""
 
     part: PartLine | None
+    room: Room = Room()
 
 
 class EndHere(msgspec.Struct, frozen=True, tag="end-here"):

@@ -32,6 +32,7 @@ from headwater.runtime.service.questions import (
     PartTold,
     Publish,
     QuestionKind,
+    Room,
     StatusHere,
     SubmitHere,
     UpgradeHere,
@@ -82,7 +83,8 @@ class Replies:
             case ExplainHere(app):
                 return await node.ownership.explained(app)
             case PartHere(app):
-                return PartTold(await self._part(app))
+                hosting = node.machine.hosting
+                return PartTold(await self._part(app), Room(hosting.load, hosting.capacity))
             case EndHere(app, whose):
                 await node.ownership.end(app, whose)
                 return Done()
