@@ -1,12 +1,14 @@
 """A real broker, mosquitto, that tests start, stop and kill, and clients of it that are not ours."""
 
 import contextlib
+import fcntl
 import os
 import queue
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -21,6 +23,7 @@ from paho.mqtt.properties import Properties
 
 PATIENCE_S = 60.0
 LOOK_S = 0.005
+INSTALLING = (["update"], ["install", "-y", "--no-install-recommends", "mosquitto"])
 SECRET = "s3cr3t-Pa55"  # of the user `gauge`, where a broker wants to know
 
 
@@ -44,13 +47,13 @@ def mosquitto() -> str:
 
 @cache  # also that it cannot be had: a machine without a network would wait for it in every test
 def _found_or_installed() -> str | None:
-    found = _found()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "-y", "--no-install-recommends", "mosquitto"]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, capture_output=True, timeout=120, check=False)
-        found = _found()
-    return found
+    if _found() is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        with (Path(tempfile.gettempdir()) / "headwater-tests-apt.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes, and apt-get lets only one in
+            for command in INSTALLING if _found() is None else ():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    subprocess.run(["apt-get", *command], capture_output=True, timeout=120, check=False)
+    return _found()
 
 
 def _found() -> str | None:

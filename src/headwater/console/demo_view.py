@@ -92,16 +92,21 @@ class PlainDemo:
         self._print(f"{_clock(at_s)}  {message}")
 
     def show(self, picture: Picture) -> None:
-        """Print a line for every app, but not too often."""
-        if time.monotonic() < self._next_line:
-            return
-        self._next_line = time.monotonic() + PLAIN_LINE_S
+        """Print a line for every app, but not too often, unless its tree is new: it may have ended by the next."""
+        is_due = time.monotonic() >= self._next_line
+        if is_due:
+            self._next_line = time.monotonic() + PLAIN_LINE_S
         for app in picture.apps:
-            self._print(f"{_clock(picture.elapsed_s)}  {_plain_line(app)}")
             tree = " | ".join(str(line).rstrip() for line in tree_lines(app, picture.names))
-            if tree and tree != self._trees.get(app.name):
-                self._trees[app.name] = tree
-                self._print(f"       {app.name}'s tree: {tree}")
+            is_new = bool(tree) and app.name not in self._trees
+            if is_due or is_new:
+                self._print(f"{_clock(picture.elapsed_s)}  {_plain_line(app)}")
+                self._tell_tree(app.name, tree)
+
+    def _tell_tree(self, app: str, tree: str) -> None:
+        if tree and tree != self._trees.get(app):
+            self._trees[app] = tree
+            self._print(f"       {app}'s tree: {tree}")
 
     def _print(self, line: str) -> None:
         self._console.print(line, soft_wrap=True, markup=False)
