@@ -39,7 +39,8 @@ class Desk:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.told = ""
-        self.asking = Asking(OWN, self._send, self._answer, Random(1))
+        self.now_s = 0.0
+        self.asking = Asking(OWN, self._send, self._answer, Random(1), clock=lambda: self.now_s)
 
     def _send(self, address: str, message: Question | Answer) -> None:
         assert isinstance(message, Answer)
@@ -153,6 +154,24 @@ def test_long_answers_are_remembered_only_as_long_as_they_fit() -> None:
         await desk.hear(0)
         assert desk.asked == 9, "the oldest are not"
         assert [one.number for one in desk.sent] == [*range(8), 7, 0]
+
+    asyncio.run(story())
+
+
+def test_answers_that_nobody_asks_for_any_more_are_forgotten() -> None:
+    """Nodes look at each other all the time: a thousand of what they tell would be tens of megabytes on each."""
+
+    async def story() -> None:
+        desk = Desk()
+        for number in range(50):
+            await desk.hear(number)
+        desk.now_s += room.PATIENCE_S
+        await desk.hear(0)
+        assert desk.asked == 50, "whoever is patient may still ask for the first"
+        desk.now_s += room.ANSWERED_S
+        await desk.hear(50)
+        assert list(desk.asking._heard) == [(OTHER.id, 50)]
+        assert desk.asking._heard_bytes == len(desk.sent[-1].payload)
 
     asyncio.run(story())
 

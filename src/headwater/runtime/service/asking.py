@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ LOOK_S: Final = 4.0  # then a node is said to be silent
 PATIENCE_S: Final = 50.0  # for what takes its time; a user gives up after a minute
 ANSWERED_MAX: Final = 1_000  # questions that are being answered, and answers that are remembered in case they were lost
 ANSWERED_BYTES_MAX: Final = 32 << 20  # of both: the longest there can be, and a thousand of the usual ones beside it
+ANSWERED_S: Final = 120.0  # for which an answer is remembered: longer than anybody asks for it again
 NODES_MAX: Final = 2_000  # that are looked at for one request
 
 
@@ -49,6 +52,7 @@ class _Heard:
 
     task: "asyncio.Task[Answer]"
     size_bytes: int  # of the question while it is being answered, then of the answer
+    answered_at_s: float = math.inf
 
 
 Sending = Callable[[str, Question | Answer], None]
@@ -58,9 +62,11 @@ Answering = Callable[[Peer, QuestionKind], Awaitable[AnswerKind]]
 class Asking:
     """The questions of one node."""
 
-    def __init__(self, own: Peer, send: Sending, answer: Answering, rng: Random) -> None:
+    def __init__(
+        self, own: Peer, send: Sending, answer: Answering, rng: Random, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Begin with none."""
-        self._own, self._send, self._answer, self._rng = own, send, answer, rng
+        self._own, self._send, self._answer, self._rng, self._clock = own, send, answer, rng, clock
         self._open: dict[int, asyncio.Future[Answer]] = {}
         self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
         self._heard_bytes = 0
@@ -100,6 +106,7 @@ class Asking:
     def _begin(self, question: Question) -> None:
         """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
         size = len(question.payload)
+        self._forget_old()
         self._make_room(size)
         if not self._has_room(size):
             return
@@ -114,8 +121,17 @@ class Asking:
         self._reply(to, heard.task)
         size = 0 if heard.task.cancelled() else len(heard.task.result().payload)
         self._heard_bytes += size - heard.size_bytes
-        heard.size_bytes = size
+        heard.size_bytes, heard.answered_at_s = size, self._clock()
         self._make_room(0)
+
+    def _forget_old(self) -> None:
+        """Forget answers that nobody asks for any more: thousands of them would take as much as may be taken."""
+        gone = self._clock() - ANSWERED_S
+        while self._heard and next(iter(self._heard.values())).answered_at_s <= gone:
+            self._forget(next(iter(self._heard)))
+
+    def _forget(self, place: tuple[NodeId, int]) -> None:
+        self._heard_bytes -= self._heard.pop(place).size_bytes
 
     def _make_room(self, size: int) -> None:
         """Forget the oldest answers until there is room for something of this size."""
@@ -123,8 +139,7 @@ class Asking:
             return
         for place, heard in list(self._heard.items()):
             if heard.task.done():
-                del self._heard[place]
-                self._heard_bytes -= heard.size_bytes
+                self._forget(place)
                 if self._has_room(size):
                     return
 
