@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.processes import cpu_s, family, started_at, usage
+from bench.regularly import Regularly
 
 LOOK_S: Final = 5.0
 
@@ -35,30 +36,15 @@ class Looked:
         return max(0.0, busy - self.cores_until(later))
 
 
-class CpuWatch:
+class CpuWatch(Regularly):
     """Looks at a process and all its descendants, every few seconds, from a thread of its own."""
 
     def __init__(self, root: int | None = None) -> None:
         """Begin with nothing seen; without a root it is this process."""
+        super().__init__("cpu", LOOK_S)
         self._root = os.getpid() if root is None else root
         self._seen: dict[Process, float] = {}
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="cpu", daemon=True)
-
-    def __enter__(self) -> "CpuWatch":
-        """Begin to look."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        """Stop looking."""
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(LOOK_S):
-            self.look()
 
     def look(self) -> Looked:
         """Look now, and return what has been used so far."""

@@ -9,7 +9,6 @@ Growth is that slope times the time it was judged over, as a share of the median
 """
 
 import re
-import threading
 import time
 from collections.abc import Sequence
 from itertools import combinations
@@ -18,6 +17,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.processes import family
+from bench.regularly import Regularly
 
 LOOK_S: Final = 5.0
 WARM_UP: Final = 1 / 3  # of the time
@@ -26,32 +26,20 @@ LOOKS_MAX: Final = 300  # of which pairs are made
 Looks = dict[str, list[float]]
 
 
-class MemoryWatch:
+class MemoryWatch(Regularly):
     """Looks at processes and all their descendants, every few seconds, from a thread of its own."""
 
     def __init__(self, pids: Sequence[int], every_s: float = LOOK_S) -> None:
         """Begin with nothing seen; the pids are those of the processes that run nodes."""
-        self._pids, self._every_s = pids, every_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        super().__init__("memory", every_s)
+        self._pids, self._began = pids, time.monotonic()
         self._at_s: list[float] = []
         self._looks: list[dict[str, float]] = []
 
-    def __enter__(self) -> "MemoryWatch":
-        """Begin to look."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        """Stop looking."""
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        began = time.monotonic()
-        while not self._ended.wait(self._every_s):
-            self._at_s.append(round(time.monotonic() - began, 1))
-            self._looks.append(_look(self._pids))
+    def look(self) -> None:
+        """Look now."""
+        self._at_s.append(round(time.monotonic() - self._began, 1))
+        self._looks.append(_look(self._pids))
 
     def told(self) -> dict[str, Any]:
         """Return all looks: megabytes of each process, of all workers, and of all together."""
