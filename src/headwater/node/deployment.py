@@ -15,6 +15,7 @@ from typing import Final
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.terms import version_after
 from headwater.planner.placement import PlacementPolicy, Room, Spot, Step, Wish
 
 
@@ -91,7 +92,7 @@ class Deployment:
 
     def placed_at(self, entry: m.Entry, spots: Mapping[int, Spot]) -> tuple[m.Placed, ...]:
         """Return where all instances are placed, with these at new spots; what one kept elsewhere is to be fetched."""
-        lot = (entry.term, entry.version + 1)
+        lot = (entry.term, version_after(entry.version))
         placed = {one.instance: one for one in entry.placed}
         for instance, spot in spots.items():
             before = placed.get(instance)

@@ -16,9 +16,10 @@ from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase, Deployment
 from headwater.node.part import Ground
-from headwater.node.register import ENTRIES_MAX, Register, term_after
+from headwater.node.register import ENTRIES_MAX, Register
 from headwater.node.seeking import Seen
 from headwater.node.steps import Steps
+from headwater.node.terms import term_after, version_after
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
@@ -162,7 +163,7 @@ class Desk:
         taken = msgspec.structs.replace(
             entry,
             term=term_after(entry.term, self._ground.rng),
-            version=entry.version + 1,
+            version=version_after(entry.version),
             phase=AppPhase.ENDING if ends else entry.phase,
         )
         self._take(taken)

@@ -15,6 +15,7 @@ from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
 AROUND_MAX = 12  # leaves of whose room we tell
+PLACES_MAX: Final = 10_000  # instances and sources here: sinks and sources take no room, and there must be an end
 LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
@@ -77,6 +78,11 @@ class Hosting:
         return 0 if self._ground.is_draining else self._ground.config.capacity
 
     @property
+    def _is_full(self) -> bool:
+        """Whether nothing more can be here, even if it takes no room."""
+        return len(self.hosted) + len(self.sourced) >= PLACES_MAX
+
+    @property
     def _busy(self) -> int:
         """How many operators are enough for a steward that knows of fewer: a share of what could run here."""
         config = self._ground.config
@@ -109,6 +115,8 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         if known is None:
+            if self._is_full:
+                return  # it is asked again
             self.trees_wanted[message.key] = True
             self.sourced[place] = Sourced(message.key, message.term, message.sender, self._ground.now)
         self._in_care_of(message.sender, message.app, -1 - message.source, message.term)
@@ -242,6 +250,8 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         if known is None:
+            if self._is_full:
+                return  # it is asked again
             self.trees_wanted[message.key] = True
             known = self.sourced[place] = Sourced(message.key, message.term, message.sender, ground.now)
         self._all_in_care_of(message.sender, message.app, message.term)
@@ -256,7 +266,7 @@ class Hosting:
         Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
         while others have nothing to do. Who knew that we are busy chose us all the same, and may be off by half.
         """
-        if self._ground.is_draining:
+        if self._ground.is_draining or self._is_full:
             return False
         if message.chain.operators == 0:  # a sink takes no room, and can be nowhere else
             return True

@@ -11,6 +11,7 @@ from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage, RowsSent
 from headwater.node.state_messages import AnyStateMessage, StateTold
+from headwater.node.terms import Lot, Term, Version
 from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
 from headwater.overlay.tree_messages import AnyTreeMessage
@@ -51,7 +52,7 @@ class Whence(msgspec.Struct, frozen=True, array_like=True):
     """Where an instance was before it was placed where it is: its state lies there until it is fetched."""
 
     host: Peer
-    lot: tuple[int, int]
+    lot: Lot
     is_lost: bool = False  # it has been silent for long: if nobody else has it, do not wait for it much longer
     before: "Whence | None" = None  # where it was to fetch it from, and may not have done so
 
@@ -73,14 +74,14 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
     instance: InstanceNumber
     host: Peer
     anchor: Peer
-    lot: tuple[int, int] = (0, 0)  # of this placement; no other has the same
+    lot: Lot = (0, 0)  # of this placement; no other has the same
     whence: Whence | None = None
 
     def whences(self) -> "tuple[Whence, ...]":
         """Return where the instance may have to be fetched from."""
         return () if self.whence is None else tuple(self.whence.all())
 
-    def lots(self) -> Iterator[tuple[int, int]]:
+    def lots(self) -> Iterator[Lot]:
         """Go through the lots under which something of the instance may be needed."""
         yield self.lot
         for whence in self.whences():
@@ -91,8 +92,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """An app in a steward's register. Of two entries of one app the one with the higher term and version counts."""
 
     spec: AppSpec
-    term: int  # raised when another steward takes the app over
-    version: int  # raised with every change
+    term: Term  # raised when another steward takes the app over
+    version: Version  # raised with every change
     phase: str
     placed: tuple[Placed, ...]
     owner: Peer  # who submitted it, and wants to hear when it runs
@@ -156,7 +157,7 @@ class RegisterAsked(Message, frozen=True, tag="rg"):
 
     number: int
     spec: AppSpec
-    term: int = 0
+    term: Term = 0
 
 
 class RegisterTold(Message, frozen=True, tag="rd"):
@@ -165,14 +166,14 @@ class RegisterTold(Message, frozen=True, tag="rd"):
     number: int
     app: AppName
     taken: bool
-    term: int = 0
+    term: Term = 0
 
 
 class AppRunning(Message, frozen=True, tag="ar"):
     """Your app runs, under this term: all its instances have started."""
 
     app: AppName
-    term: int
+    term: Term
 
 
 class AppRunningHeard(Message, frozen=True, tag="ah"):
@@ -201,7 +202,7 @@ class EndAsked(Message, frozen=True, tag="ea"):
     """End this app; whoever has never heard of it can end it nevertheless, by its spec, above this term."""
 
     spec: AppSpec
-    term: int = 0
+    term: Term = 0
 
 
 class EndKnown(Message, frozen=True, tag="ek"):
@@ -227,7 +228,7 @@ class ReplicaKept(Message, frozen=True, tag="rp"):
     """They are kept: of each app the term and version."""
 
     steward: Peer
-    kept: tuple[tuple[AppName, int, int], ...]
+    kept: tuple[tuple[AppName, Term, Version], ...]
     count: int  # of all apps that are kept for this steward; told is what has just come, or all
 
 
@@ -253,7 +254,7 @@ class HandedOver(Message, frozen=True, tag="ho"):
 class HandedOverTaken(Message, frozen=True, tag="hk"):
     """They are mine now."""
 
-    apps: tuple[tuple[AppName, int], ...]  # and the terms under which I keep them
+    apps: tuple[tuple[AppName, Term], ...]  # and the terms under which I keep them
 
 
 class AppClaimed(Message, frozen=True, tag="ac"):
@@ -261,7 +262,7 @@ class AppClaimed(Message, frozen=True, tag="ac"):
 
     app: AppName
     key: NodeId
-    term: int
+    term: Term
     steward: Peer
     has_ended: bool
 
@@ -274,7 +275,7 @@ class PathAsked(Message, frozen=True, tag="pa"):
 
     app: AppName
     key: NodeId
-    term: int
+    term: Term
     source: InstanceNumber
 
 
@@ -312,14 +313,14 @@ class StartAsked(Message, frozen=True, tag="ia"):
     """Run this instance, or (negative) read this source of the app."""
 
     app: AppName
-    term: int
+    term: Term
     instance: PlaceNumber
     chain: ChainSpec
     anchor: Peer
     flow: Flow = b""
     key: NodeId = NodeId(b"")  # of the app's tree
     load: Operators | None = None  # operators of others that I think run there; None: I have not asked
-    lot: tuple[int, int] = (0, 0)  # of its placement with you
+    lot: Lot = (0, 0)  # of its placement with you
     whence: Whence | None = None  # fetch what it had there, before it runs
 
 
@@ -327,7 +328,7 @@ class StartTold(Message, frozen=True, tag="it"):
     """It runs; or, refused, there is no room, or more runs here than you think, and others may have less to do."""
 
     app: AppName
-    term: int
+    term: Term
     instance: PlaceNumber
     started: bool
     has_run: bool = False  # under that lot, and what it kept is here
@@ -337,7 +338,7 @@ class StopAsked(Message, frozen=True, tag="xa"):
     """Stop this instance, or (-1) be no source of the app any more."""
 
     app: AppName
-    term: int
+    term: Term
     instance: PlaceNumber
     key: NodeId
 
@@ -352,12 +353,12 @@ class StopTold(Message, frozen=True, tag="xt"):
 class HostBeat(Message, frozen=True, tag="hh"):
     """These instances of apps in your care run here, each by app, instance and the term that I know."""
 
-    hosted: tuple[tuple[AppName, PlaceNumber, int], ...]
+    hosted: tuple[tuple[AppName, PlaceNumber, Term], ...]
     unread: tuple[
         tuple[AppName, InstanceNumber], ...
     ] = ()  # sources that are here, by number, and that nobody asked us to read
     arriving: tuple[
-        tuple[AppName, PlaceNumber, int], ...
+        tuple[AppName, PlaceNumber, Term], ...
     ] = ()  # do not run yet: what they had elsewhere is being fetched
     is_leaving: bool = False  # I am to leave for good: place elsewhere what runs here
 
@@ -365,7 +366,7 @@ class HostBeat(Message, frozen=True, tag="hh"):
 class HostTold(Message, frozen=True, tag="ht"):
     """I am the steward of these of them, under these terms; these others of my apps belong elsewhere."""
 
-    mine: tuple[tuple[AppName, PlaceNumber, int], ...]
+    mine: tuple[tuple[AppName, PlaceNumber, Term], ...]
     unknown: tuple[tuple[AppName, PlaceNumber], ...]
     strange: tuple[
         tuple[AppName, PlaceNumber], ...
@@ -376,14 +377,14 @@ class StewardChanged(Message, frozen=True, tag="sc"):
     """I am the steward of this app now; tell me of your instances."""
 
     app: AppName
-    term: int
+    term: Term
 
 
 class StewardMoved(Message, frozen=True, tag="sm"):
     """Somebody else is the steward of this app now, under this term."""
 
     app: AppName
-    term: int
+    term: Term
     steward: Peer
 
 

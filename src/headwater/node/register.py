@@ -10,7 +10,6 @@ its keepers again and again; and a keeper that no longer hears from the steward 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from random import Random
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,12 +25,6 @@ Value = TypeVar("Value")
 REPLICAS: Final = ("replicas", b"")
 ENTRIES_MAX: Final = 8  # in one message
 DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go, or went to another steward
-DRAWN_BITS: Final = 32  # of a term: two that are drawn at the same time differ
-
-
-def term_after(term: int, rng: Random) -> int:
-    """Return a term that is above another, and nobody else's."""
-    return ((term >> DRAWN_BITS) + 1) << DRAWN_BITS | rng.getrandbits(DRAWN_BITS)
 
 
 @dataclass(slots=True)

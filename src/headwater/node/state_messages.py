@@ -3,6 +3,7 @@
 from typing import Final
 
 from headwater.model.ids import AppName, InstanceNumber
+from headwater.node.terms import Lot
 from headwater.overlay.messages import Message
 
 PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms
@@ -18,7 +19,7 @@ class StateAsked(Message, frozen=True, tag="va"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
     after: tuple[int, bytes, int]
 
 
@@ -27,7 +28,7 @@ class StateTold(Message, frozen=True, tag="vt"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
     after: tuple[int, bytes, int]
     turns: int  # of the instance so far: if they have changed, begin anew
     held: tuple[tuple[int, bytes, int, bytes], ...] = ()
@@ -41,7 +42,7 @@ class StateDelayed(Message, frozen=True, tag="vd"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
     is_here: bool
 
 
@@ -50,7 +51,7 @@ class StateUnknown(Message, frozen=True, tag="vu"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
 
 
 class StateLost(Message, frozen=True, tag="vl"):
@@ -58,7 +59,7 @@ class StateLost(Message, frozen=True, tag="vl"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
     has_copy: bool
 
 
@@ -67,7 +68,7 @@ class StateTaken(Message, frozen=True, tag="vk"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
 
 
 class StateForgotten(Message, frozen=True, tag="vf"):
@@ -75,7 +76,7 @@ class StateForgotten(Message, frozen=True, tag="vf"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
 
 
 class StateRuns(Message, frozen=True, tag="vr"):
@@ -83,7 +84,7 @@ class StateRuns(Message, frozen=True, tag="vr"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
 
 
 class StateSought(Message, frozen=True, tag="vs"):
@@ -91,7 +92,7 @@ class StateSought(Message, frozen=True, tag="vs"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
 
 
 class StateHere(Message, frozen=True, tag="vh"):
@@ -99,7 +100,7 @@ class StateHere(Message, frozen=True, tag="vh"):
 
     app: AppName
     instance: InstanceNumber
-    lot: tuple[int, int]
+    lot: Lot
 
 
 AnyStateMessage = (

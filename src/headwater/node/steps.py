@@ -17,6 +17,7 @@ from headwater.node.part import Ground
 from headwater.node.register import Register
 from headwater.node.row_messages import HomeTold, HomeWanted
 from headwater.node.state_messages import StateHere, StateLost, StateSought
+from headwater.node.terms import version_after
 from headwater.planner.placement import PlacementPolicy
 
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
@@ -43,7 +44,7 @@ class Steps:
 
     def change(self, entry: m.Entry, **changes: object) -> m.Entry:
         """Keep a new version of an app's entry."""
-        changed: m.Entry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
+        changed: m.Entry = msgspec.structs.replace(entry, version=version_after(entry.version), **changes)
         if changed.phase != entry.phase:
             self.deployments[entry.spec.name].begin_phase()
         self._register.put(changed)
@@ -167,7 +168,7 @@ class Steps:
         for placed in entry.placed:
             if (placed.instance, placed.host.id, placed.lot) == (message.instance, message.sender.id, message.lot):
                 whence = m.Whence(placed.host, placed.lot) if message.has_copy else None
-                anew = msgspec.structs.replace(placed, lot=(entry.term, entry.version + 1), whence=whence)
+                anew = msgspec.structs.replace(placed, lot=(entry.term, version_after(entry.version)), whence=whence)
                 replaced = tuple(anew if one is placed else one for one in entry.placed)
                 self._start(self.change(entry, placed=replaced, phase=AppPhase.STARTING), deployment)
                 return
