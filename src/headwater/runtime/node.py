@@ -8,9 +8,7 @@ The store is the truth. Everything here can be lost at any moment; a node starte
 """
 
 import contextlib
-import gc
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -46,6 +44,7 @@ from headwater.runtime.sql import needs_driver
 from headwater.runtime.status import AppState, NodeStatus
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.temporary import Temporary
+from headwater.runtime.this_process import this_process
 from headwater.runtime.voices import thread_of
 from headwater.runtime.watch import node_status
 from headwater.runtime.worker import now_us
@@ -53,7 +52,6 @@ from headwater.runtime.workforce import Workforce
 
 log = logging.getLogger(__name__)
 
-SWITCH_S: Final = 0.0005  # a pump that computes must not keep the scheduler from the interpreter for Python's 5 ms
 HOUSEKEEPING_S: Final = 0.02  # how soon an ended app is noticed
 RECENT_US: Final = 5_000_000
 NOTES_MAX: Final = 20
@@ -93,7 +91,6 @@ class Node:
         self._stopped = False
         self.given_up: dict[InstanceId, Callable[[], None]] = {}  # what to do when workers have let go of an instance
         self._recent_from_us = 0
-        self._switch_interval_s = sys.getswitchinterval()
         try:
             self._assemble()
         except HeadwaterError:
@@ -193,8 +190,7 @@ class Node:
 
     def start(self) -> None:
         """Start Spark and the pool, and wait until the workers are there."""
-        self._switch_interval_s = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_S)
+        this_process.engine_starts(self)
         self.dispatcher.start(self._address.socket, self.port)
         try:
             self._tell("starting Spark" if self.config.spark else "starting worker threads")
@@ -202,8 +198,7 @@ class Node:
         except HeadwaterError:
             self.stop()
             raise
-        gc.collect()
-        gc.freeze()  # what is there now stays; walking it again and again would hold up the scheduler for 30 ms
+        this_process.engine_started()
         self.sources.start()
         self.sinks.start()
         self._housekeeper.start()
@@ -377,6 +372,7 @@ class Node:
                     self._settle(app)
             self.workforce.look()
             self.registry.sweep()
+            this_process.look()
 
     def _forget_old_latencies(self) -> None:
         if now_us() - self._recent_from_us > RECENT_US:
@@ -418,8 +414,7 @@ class Node:
         self.workforce.expect_end()
         self.dispatcher.stop()
         self.workforce.stop()
-        sys.setswitchinterval(self._switch_interval_s)
-        gc.unfreeze()
+        this_process.engine_stopped(self)
         self._discard()
 
     def _discard(self) -> None:

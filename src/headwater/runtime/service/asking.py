@@ -50,8 +50,9 @@ class Refused(RequestRefused):
 class _Heard:
     """A question that was heard, and its answer once there is one."""
 
-    task: "asyncio.Task[Answer]"
+    task: "asyncio.Task[Answer] | None"  # while it is being answered: done, it would keep all that it ran in
     size_bytes: int  # of the question while it is being answered, then of the answer
+    answer: Answer | None = None  # none if this node was stopped before there was one
     answered_at_s: float = math.inf
 
 
@@ -100,8 +101,8 @@ class Asking:
         heard = self._heard.get((message.sender.id, message.number))
         if heard is None:
             self._begin(message)
-        elif heard.task.done():
-            self._reply(message.sender, heard.task)
+        elif heard.answer is not None:
+            self._send(message.sender.address, heard.answer)
 
     def _begin(self, question: Question) -> None:
         """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
@@ -114,12 +115,15 @@ class Asking:
         task = asyncio.get_running_loop().create_task(self._answered(question))
         self._heard[place] = _Heard(task, size)
         self._heard_bytes += size
-        task.add_done_callback(lambda _: self._done(place, question.sender))
+        task.add_done_callback(lambda done: self._done(place, question.sender, done))
 
-    def _done(self, place: tuple[NodeId, int], to: Peer) -> None:
+    def _done(self, place: tuple[NodeId, int], to: Peer, done: "asyncio.Task[Answer]") -> None:
         heard = self._heard[place]  # what is being answered is not forgotten, or it would be done twice
-        self._reply(to, heard.task)
-        size = 0 if heard.task.cancelled() else len(heard.task.result().payload)
+        heard.task, heard.answer = None, None if done.cancelled() else done.result()
+        size = 0
+        if heard.answer is not None:
+            self._send(to.address, heard.answer)
+            size = len(heard.answer.payload)
         self._heard_bytes += size - heard.size_bytes
         heard.size_bytes, heard.answered_at_s = size, self._clock()
         self._make_room(0)
@@ -138,17 +142,13 @@ class Asking:
         if self._has_room(size):
             return
         for place, heard in list(self._heard.items()):
-            if heard.task.done():
+            if heard.task is None:
                 self._forget(place)
                 if self._has_room(size):
                     return
 
     def _has_room(self, size: int) -> bool:
         return len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX
-
-    def _reply(self, to: Peer, done: "asyncio.Task[Answer]") -> None:
-        if not done.cancelled():
-            self._send(to.address, done.result())
 
     async def _answered(self, question: Question) -> Answer:
         try:
