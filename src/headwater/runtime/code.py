@@ -21,6 +21,7 @@ from headwater.engine.store import Snapshot, code_key
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.operators.chain import OpenChain
+from headwater.runtime.beside import know_text, modules_in, text_being_built
 from headwater.runtime.sql import bound
 
 ANY_APP: Final = AppId(0)  # whose number is put in when a worker reads the code
@@ -34,6 +35,8 @@ class _Packed(msgspec.Struct, array_like=True):
 
     paths: list[str]
     pickled: bytes
+    text: str = ""  # where the flow's own text is laid out, if it came as text
+    at_top: list[str] = []  # those that it has imported itself
 
 
 def pack_graph(graph: Graph) -> Sequence[bytes]:
@@ -72,7 +75,11 @@ def _pack(plan: ChainPlan) -> bytes:
             f"flow {plan.flow!r}: the code of {names} cannot be sent to workers ({type(failure).__name__}: {failure}); "
             "create files, locks and connections inside the function instead of outside"
         ) from failure
-    return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
+    text = text_being_built.get()
+    if text is None:
+        return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
+    others = [path for path in sys.path if path and path != str(text)]  # what is beside a flow is found by it alone
+    return msgspec.msgpack.encode(_Packed(others, pickled, str(text), sorted(modules_in(text))))
 
 
 _NOT_USERS: Final = tuple(
@@ -111,6 +118,8 @@ class CodeShelf:
 def _load(packed: bytes, app: AppId) -> tuple[ChainPlan, OpenChain]:
     code = msgspec.msgpack.decode(packed, type=_Packed)
     sys.path.extend(path for path in code.paths if path not in sys.path)
+    if code.text:
+        know_text(Path(code.text), code.at_top)
     try:
         plan: ChainPlan = replace(cloudpickle.loads(code.pickled), app=app)
         return plan, plan.open()

@@ -18,6 +18,7 @@ from typing import Final
 from headwater.connectors.app import App
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
+from headwater.runtime.beside import FLOW_PREFIX
 from headwater.runtime.ends import Ends
 from headwater.runtime.shipped import apps_of, is_name, shipped_app, with_options
 
@@ -80,7 +81,7 @@ def parted(written: str) -> tuple[Path, str | None]:
 
 def _import(path: Path) -> ModuleType:
     full = path.resolve()
-    name = "headwater_flow_" + _NOT_A_NAME.sub("_", full.stem)
+    name = FLOW_PREFIX + _NOT_A_NAME.sub("_", full.stem)
     spec = importlib.util.spec_from_file_location(name, full)
     if spec is None or spec.loader is None:
         raise FlowError(f"{path} is not a Python file; its name must end in .py")

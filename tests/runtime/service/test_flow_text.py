@@ -109,6 +109,12 @@ def test_a_directory_that_another_package_goes_before_does_not_travel(tmp_path: 
     assert sorted(text.files) == ["other.py"]
 
 
+def test_an_empty_name_is_no_way_to_say_that_there_is_none(tmp_path: Path) -> None:
+    """A script whose variable is not set would have another app run than it means."""
+    with pytest.raises(FlowError, match="''"):
+        flow_texts(str(write(tmp_path / "named.py")), called="")
+
+
 def test_names_that_are_too_long_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
     with pytest.raises(FlowError, match=r"the flow name .* has 280 characters"):
         flow_texts(str(write(tmp_path / "short.py")), called="7" * 280)

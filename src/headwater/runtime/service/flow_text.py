@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Final
 
 import msgspec
@@ -26,6 +25,14 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
+from headwater.runtime.beside import (
+    forget_text,
+    is_installed,
+    know_text,
+    modules_in,
+    remember_built,
+    text_being_built,
+)
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows, parted
 from headwater.runtime.python_text import parsed
@@ -37,6 +44,7 @@ NAME_CHARS_MAX: Final = 200
 SHIPPED_MAX: Final = 64  # graphs of applications that are remembered
 _shipped_graphs: OrderedDict[bytes, Graph] = OrderedDict()
 _BUILDING: Final = threading.RLock()  # importing a user's modules changes what the whole process sees
+_keepers: dict[Path, set[str]] = {}  # of texts that stay laid out: the apps that are here
 
 Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
@@ -97,13 +105,13 @@ def flow_texts(
     written: str,
     ends: EndsText | None = None,
     settings: Sequence[str] = (),
-    called: str = "",
+    called: str | None = None,
     *,
     chaining: bool = True,
 ) -> list[FlowText]:
     """Return the flows of `FLOW.py`, the one that `FLOW.py:name` picks, or that of an application, as text."""
     ends = ends or EndsText()
-    if called:
+    if called is not None:
         checked_name("flow", called)
     flows = load_flows(written, ends.ends(), settings)
     if called and len(flows) > 1:
@@ -117,7 +125,7 @@ def flow_texts(
     if len(file) > NAME_CHARS_MAX:
         raise FlowError(f"the file's name has {len(file)} characters; at most {NAME_CHARS_MAX} can travel")
     return [
-        FlowText(flow.name, graph.fingerprint, file, files, tuple(settings), ends, called, chaining)
+        FlowText(flow.name, graph.fingerprint, file, files, tuple(settings), ends, called or "", chaining)
         for flow in flows
         for graph in [compile_flow(flow, chaining=chaining)]
     ]
@@ -143,15 +151,15 @@ def read_flow(encoded: bytes) -> FlowText:
 
 
 @contextmanager
-def built(signed: bytes, directory: Path, check: Check) -> Iterator[Graph]:
+def built(signed: bytes, directory: Path, check: Check, keep_for: str | None = None) -> Iterator[Graph]:
     """Build a flow from its text; its modules are there for as long as the block lasts, which no other flow disturbs.
 
     This is the only way from bytes to code, and `check` (of `Trust`) stands before it. `directory` is where texts of
-    flows are put, each under a name of its own.
+    flows are put, each under a name of its own, and deleted unless it is kept for an app that is to run here.
     """
     encoded = check(signed).flow
     text = read_flow(encoded)
-    with _BUILDING, _modules_of(text, encoded, directory) as written:
+    with _BUILDING, _modules_of(text, encoded, directory, keep_for) as written:
         yield _graph(text, written) if text.files else _shipped_graph(text)
 
 
@@ -183,21 +191,55 @@ def _checked(text: FlowText, flows: Sequence[Flow]) -> Graph:
 
 
 @contextmanager
-def _modules_of(text: FlowText, encoded: bytes, directory: Path) -> Iterator[str]:
+def _modules_of(text: FlowText, encoded: bytes, directory: Path, keep_for: str | None) -> Iterator[str]:
     """Lay out a flow's files, and let imports find them before anything else; yield what is to be loaded."""
     if not text.files:
         yield text.written
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # there may be passwords in a text
-    place = directory / blake2b(encoded, digest_size=10).hexdigest()
+    place = (directory / blake2b(encoded, digest_size=10).hexdigest()).resolve()  # as its functions' files are told
     _lay_out(text.files, place)
     for name in {Path(file).parts[0].removesuffix(".py") for file in text.files if file != text.written}:
         _forget_module(name)  # of another flow, or of an older text of this one
     sys.path.insert(0, str(place))
+    building = text_being_built.set(place)
     try:
         yield str(place / text.written)
+        if keep_for is not None:
+            _keep(place, keep_for)
     finally:
+        text_being_built.reset(building)
         sys.path.remove(str(place))
+        if place not in _keepers and str(place) not in sys.path:  # it may be built within a block of its own
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _keep(place: Path, app: str) -> None:
+    """Let the functions of an app find their modules for as long as it is here; its earlier text goes."""
+    _keepers.setdefault(place, set()).add(app)
+    _let_go(place.parent, app, but=place)
+    modules = modules_in(place)
+    know_text(place, modules)
+    remember_built(place, modules)
+
+
+def forget_app(directory: Path, app: str) -> None:
+    """Delete the text of an app that is here no more, unless others have the same: there may be passwords in it."""
+    with _BUILDING:
+        _let_go(directory.resolve(), app)
+
+
+def _let_go(directory: Path, app: str, but: Path | None = None) -> None:
+    for place in [one for one, apps in _keepers.items() if one.parent == directory and app in apps and one != but]:
+        _keepers[place].discard(app)
+        if not _keepers[place]:
+            _delete(place)
+
+
+def _delete(place: Path) -> None:
+    _keepers.pop(place, None)
+    forget_text(place)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _lay_out(files: Mapping[str, str], place: Path) -> None:
@@ -209,20 +251,16 @@ def _lay_out(files: Mapping[str, str], place: Path) -> None:
 
 def _forget_module(name: str) -> None:
     for known, module in sys.modules.copy().items():  # a copy: other threads import meanwhile
-        if known == name or known.startswith(f"{name}."):
-            place = _place_of(module)
-            if place is not None and not place.startswith((sys.prefix, sys.base_prefix)):
-                sys.modules.pop(known, None)
-
-
-def _place_of(module: ModuleType) -> str | None:
-    """Return where a module is; a package without a file of its own is the directory that it was first found in."""
-    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+        if (known == name or known.startswith(f"{name}.")) and not is_installed(module):
+            sys.modules.pop(known, None)
 
 
 def forget_texts(directory: Path) -> None:
     """Delete all texts: whoever is started again lays them out anew."""
-    shutil.rmtree(directory, ignore_errors=True)
+    with _BUILDING:
+        for place in [place for place in _keepers if place.parent == directory.resolve()]:
+            _delete(place)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _files_of(path: Path) -> dict[str, str]:

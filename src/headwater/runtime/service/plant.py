@@ -45,7 +45,7 @@ from headwater.node.events import (
 )
 from headwater.runtime.app import App
 from headwater.runtime.node import Node
-from headwater.runtime.service.flow_text import built
+from headwater.runtime.service.flow_text import built, forget_app
 from headwater.runtime.service.retrying import Place, Troubles
 from headwater.runtime.service.signing import Check, Trust
 from headwater.runtime.sinks import open_sink
@@ -257,7 +257,7 @@ class Plant:
         return part
 
     def _build(self, kept: KeptFlow) -> App:
-        with built(kept.flow, self.flows, self._check_of(kept)) as graph:
+        with built(kept.flow, self.flows, self._check_of(kept), keep_for=kept.id) as graph:
             self.engine.check_spark(graph)
             with self.store.write() as txn:
                 kept.keep(txn)
@@ -428,6 +428,7 @@ class Plant:
         self._by_number.pop(part.app.id, None)
         self._sinks_here = {one for one in self._sinks_here if one.app != part.app.id}
         await asyncio.to_thread(self.engine.retire, app)
+        await asyncio.to_thread(forget_app, self.flows, app)
         return part.app
 
     async def forget(self, app: str) -> None:

@@ -387,6 +387,7 @@ class NodeService:
         self.leave()
         await self.wire.close()
         await asyncio.to_thread(self.engine.stop)
+        await asyncio.to_thread(forget_texts, self.settings.flows)
 
 
 async def _nothing() -> None:

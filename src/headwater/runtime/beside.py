@@ -1,0 +1,172 @@
+"""The modules beside a flow, each flow's own: two apps may both have a `tools.py`, and run in the same processes.
+
+What a flow imports at its top comes with its functions. What a function imports when it runs is looked for when it
+runs: here, in the directory of its own flow's text, under a name that no other text has. Which text a function is of
+says the file it was written in, so it does not matter in which thread, process or order functions run.
+
+As soon as there is a text of several files, Python's own `import` is replaced by one that knows about them.
+"""
+
+import builtins
+import importlib
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+FLOW_PREFIX: Final = "headwater_flow_"  # of the module that a flow itself is
+_PREFIX: Final = "headwater_text_"
+_WRITTEN_MAX: Final = 10_000  # files of which we remember whose they are
+_python_import: Final = builtins.__import__
+_LOCK: Final = threading.RLock()  # no module is run under it: whoever imports may need it
+_texts: "dict[str, _Text]" = {}  # by directory
+_by_file: "dict[str, _Text | None]" = {}
+_numbers: Final = itertools.count()
+
+text_being_built: Final[ContextVar[Path | None]] = ContextVar("text_being_built", default=None)
+
+
+class _Text:
+    """The modules of one flow's text."""
+
+    def __init__(self, directory: Path) -> None:
+        """Begin with none imported."""
+        self.package = f"{_PREFIX}{next(_numbers)}"  # the same text may be laid out for several nodes of a process
+        self._directory = directory
+        self._names = _names_in(directory)
+        self.built: weakref.WeakValueDictionary[str, ModuleType] = weakref.WeakValueDictionary()
+        self.at_top: Sequence[str] = ()  # modules that were imported while the flow was built
+        self._has_begun = False
+        self._beginning = threading.RLock()
+
+    def has(self, name: str) -> bool:
+        """Whether a module of the text is meant, and not one that Python has already: that goes before, as always."""
+        known = sys.modules.get(name)
+        return name in self._names and (known is None or not is_installed(known))
+
+    def find(self, name: str, where: Mapping[str, Any] | None, wanted: Sequence[str]) -> ModuleType:
+        """Return what `import name`, or `from name import wanted`, means in a file of this text."""
+        if name in self.built:
+            found = self.built.get(name if wanted else name.partition(".")[0])
+            if found is not None and all(hasattr(found, one) for one in wanted):
+                return found
+        self._begin()
+        whole = f"{self.package}.{name}"
+        module = _python_import(whole, where, None, tuple(wanted), 0)
+        return module if wanted else sys.modules[f"{self.package}.{name.partition('.')[0]}"]
+
+    def _begin(self) -> None:
+        """Make the package that all modules of the text are in, with those that the flow has imported at its top."""
+        with self._beginning:  # others wait; we come here again from the modules that we import
+            if self._has_begun:
+                return
+            self._has_begun = True
+            package = sys.modules[self.package] = ModuleType(self.package)
+            package.__path__ = [str(self._directory)]
+            try:
+                for name in self.at_top:
+                    importlib.import_module(f"{self.package}.{name}")
+            except BaseException:
+                self._has_begun = False
+                raise
+
+
+def know_text(directory: Path, at_top: Iterable[str]) -> None:
+    """Let functions of a flow that is laid out here import the modules beside it, and no other flow's.
+
+    `at_top` names what it has imported itself. Where the text is not, as on another machine, nothing is found.
+    """
+    with _LOCK:
+        if str(directory) not in _texts and len(_names_in(directory)) > 1:
+            _texts[str(directory)] = text = _Text(directory)
+            text.at_top = sorted(at_top)
+            _by_file.clear()
+            builtins.__import__ = _import
+
+
+def _names_in(directory: Path) -> set[str]:
+    try:
+        return {path.stem for path in directory.iterdir() if path.suffix == ".py" or path.is_dir()} - {"__pycache__"}
+    except OSError:
+        return set()
+
+
+def modules_in(directory: Path) -> dict[str, ModuleType]:
+    """Return the modules that are imported from below a directory, by name, but for the flow itself."""
+    below = f"{directory}/"
+    return {
+        name: module
+        for name, module in sys.modules.copy().items()  # a copy: other threads import meanwhile
+        if not name.startswith((FLOW_PREFIX, _PREFIX)) and str(getattr(module, "__file__", None)).startswith(below)
+    }
+
+
+def is_installed(module: ModuleType) -> bool:
+    """Whether a module belongs to Python or to a package, and is not some user's."""
+    place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return place is None or place.startswith((sys.prefix, sys.base_prefix))
+
+
+def remember_built(directory: Path, modules: Mapping[str, ModuleType]) -> None:
+    """Let functions that stay in this process (of sources and sinks) find the modules that they were built with."""
+    text = _texts.get(str(directory))
+    if text is not None:
+        text.built.update(modules)
+
+
+def forget_text(directory: Path) -> None:
+    """Forget a text that is deleted, and what was imported from it."""
+    with _LOCK:
+        _by_file.clear()
+        text = _texts.pop(str(directory), None)
+        if text is not None:
+            for name in sys.modules.copy():  # a copy: other threads import meanwhile
+                if name == text.package or name.startswith(f"{text.package}."):
+                    sys.modules.pop(name, None)
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, Any] | None = None,  # noqa: A002  as Python's own
+    locals: Mapping[str, Any] | None = None,  # noqa: A002
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """Import as Python does; in a file of a flow's text, modules of the same text go before all others.
+
+    While a flow is built, its directory is first on the path, and Python finds them by itself.
+    """
+    if globals is not None and text_being_built.get() is None:
+        text = _text_of(globals.get("__file__"))
+        if text is not None:
+            whole = _whole_name(name, globals.get("__package__"), level)
+            if text.has(whole.partition(".")[0]):
+                return text.find(whole, globals, fromlist or ())
+    return _python_import(name, globals, locals, fromlist or (), level)
+
+
+def _whole_name(name: str, package: object, level: int) -> str:
+    """Return what `from ..name import` means in a package; a name without dots before it is whole."""
+    if level == 0 or not isinstance(package, str):
+        return name
+    outer = package.split(".")[: package.count(".") + 2 - level]
+    return ".".join([*outer, name] if name else outer)
+
+
+def _text_of(file: object) -> _Text | None:
+    if not isinstance(file, str):
+        return None
+    try:
+        return _by_file[file]
+    except KeyError:
+        with _LOCK:
+            if len(_by_file) >= _WRITTEN_MAX:
+                _by_file.clear()
+            text = next((_texts[str(place)] for place in Path(file).parents if str(place) in _texts), None)
+            _by_file[file] = text
+            return text

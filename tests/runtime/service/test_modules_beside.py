@@ -1,0 +1,100 @@
+"""Apps whose flows have modules of the same names beside them, in the same processes, each with its own."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.runtime.service.client import Cluster
+from tests.runtime.service.few_nodes import FewNodes
+
+ROWS = 3_000
+
+# In each of these ways a function comes to a module beside its flow when it runs; `who` says whose it was.
+WAYS = {
+    "a module": ("", "import tools", "tools.WHO"),
+    "a name of a module": ("", "from tools import WHO", "WHO"),
+    "what another module imports when it is called": ("import caller", "", "caller.who()"),
+    "a further module of a package": ("import pack.one", "import pack.two", "pack.one.WHO + pack.two.WHO[1:]"),
+    "a further module, from within the package": ("from pack.one import who", "", "who()"),
+}
+FLOW = """
+import headwater as hw
+{at_top}
+
+def with_who(row: hw.Row) -> hw.Row:
+    {in_function}
+    return {{"n": row["n"], "who": {who}}}
+
+def numbers(first: int, count: int) -> dict:
+    import tools
+    return {{"n": list(range(first, first + count)), "source": [tools.WHO] * count}}
+
+rows = hw.read.generator(numbers, rows={rows}, rate=1_000)
+flow = hw.flow("{name}", rows.map(with_who).sink(hw.to.json("{out}")))
+"""
+
+
+def write_flow(directory: Path, name: str, way: str) -> Path:
+    """Write a flow with its modules, which all say whose they are."""
+    at_top, in_function, who = WAYS[way]
+    (directory / "pack").mkdir(parents=True)
+    says = f"WHO = {name!r}\n"
+    (directory / "tools.py").write_text(says)
+    (directory / "caller.py").write_text("def who():\n    import tools\n    return tools.WHO\n")
+    (directory / "pack" / "__init__.py").write_text("")
+    (directory / "pack" / "one.py").write_text(says + "def who():\n    from . import two\n    return two.WHO\n")
+    (directory / "pack" / "two.py").write_text(says)
+    out = directory / "out.jsonl"
+    file = directory / "flow.py"
+    file.write_text(
+        FLOW.format(
+            at_top=at_top or "import pack.one",
+            in_function=in_function or "pass",
+            who=who,
+            rows=ROWS,
+            name=name,
+            out=out,
+        )
+    )
+    return file
+
+
+def written(directory: Path) -> list[str]:
+    """Return the lines that an app has written."""
+    return (directory / "out.jsonl").read_text().splitlines()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_app_has_its_own_modules_whatever_another_calls_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Each is built, and begins to run, while the other does; what it reads is made with its own, too."""
+    monkeypatch.chdir(tmp_path)
+    files = {name: write_flow(tmp_path / name, name, way) for name in ("a", "b")}
+    with FewNodes(Path("nodes")) as few:  # as `headwater node --data nodes` has it
+        node = few.add()
+        with Cluster(node.own.address, insecure=True) as cluster:
+            for file in files.values():
+                cluster.submit(str(file))
+            for name, file in files.items():
+                told = cluster.wait(name, 100)
+                assert told.errors == []
+                assert written(file.parent) == [f'{{"n":{n},"who":"{name}"}}' for n in range(ROWS)]
+
+
+def test_the_text_of_an_app_is_deleted_with_it(tmp_path: Path) -> None:
+    """There may be passwords in it. Another app with the very same text keeps it."""
+    file = write_flow(tmp_path / "a", "a", "a module")
+    with FewNodes(tmp_path / "nodes") as few:
+        node = few.add()
+        texts = node.settings.flows
+        with Cluster(node.own.address, insecure=True) as cluster:
+            cluster.submit(str(file))
+            cluster.wait("a", 100)
+            assert [path.name for path in texts.glob("*/flow.py")] == ["flow.py"]
+            assert not [path for path in sys.path if path.startswith(str(texts))], "others would find what is there"
+            cluster.upgrade("a", str(file), only_check=True)
+            assert len(list(texts.iterdir())) == 1
+            cluster.stop("a")
+        assert list(texts.iterdir()) == []
