@@ -50,6 +50,16 @@ def test_who_asks_for_json_gets_errors_as_json(
     assert result.stderr == f"error: {told['error']}\n"
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_full_device_is_told_in_one_sentence(form: tuple[str, ...]) -> None:
+    """And by the exit code: whoever keeps what is printed in a file must not take a part of it for all."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        command = [sys.executable, "-m", "headwater", "apps", *form]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=170, check=False)
+    sentence = "error: no space is left for standard output; make room, or write elsewhere\n"
+    assert (result.returncode, result.stderr) == (1, sentence)
+
+
 def test_the_benchmarks_file_makes_no_error_json(headwater: Command) -> None:
     result = headwater("bench", "nothing", "--json", "out.json")
     assert (result.exit_code, result.stdout) == (1, "")

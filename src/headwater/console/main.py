@@ -1,5 +1,8 @@
 """The `headwater` command: its words, and the one way in which all of them fail."""
 
+import errno
+import os
+import sys
 from typing import Annotated, Any, Final
 
 import typer
@@ -46,6 +49,12 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             self._fail("interrupted")
             raise typer.Exit(INTERRUPTED_EXIT) from None
+        except OSError as failure:
+            if failure.errno != errno.ENOSPC:
+                raise
+            fail(f"no space is left for {failure.filename or 'standard output'}; make room, or write elsewhere")
+            _write_no_more()
+            raise typer.Exit(1) from failure
         except Exception as failure:
             wrong_usage = getattr(failure, "format_message", None)  # what Typer raises, and Click in older versions
             if wrong_usage is None:
@@ -57,6 +66,11 @@ class Commands(TyperGroup):
         fail(sentence)
         if self._as_json:
             print_object({"error": sentence})
+
+
+def _write_no_more() -> None:
+    """Let what is still buffered for standard output go nowhere: Python would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(

@@ -86,7 +86,7 @@ def submit(
         str, typer.Argument(metavar="FLOW.py[:NAME]|APP", help="A file with flows, or an application by name.")
     ],
     to: ToOption = HERE,
-    name: Annotated[str, typer.Option(help="Of the app.", show_default="that of the flow")] = "",
+    name: Annotated[str | None, typer.Option(help="Of the app.", show_default="that of the flow")] = None,
     zone: Annotated[str, typer.Option(help="Of the node that answers for it.", show_default="that of --to")] = "",
     at: AtOption = None,
     rate: RateOption = None,

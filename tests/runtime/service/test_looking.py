@@ -1,5 +1,7 @@
 """How an app is, as it is put together from what its nodes tell while some are silent."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -7,9 +9,9 @@ from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
 from headwater.node.messages import AppSpec, ChainSpec, Placed, Whence
 from headwater.runtime.service.keeping import Owned
-from headwater.runtime.service.looking import status_told, unopened_line
+from headwater.runtime.service.looking import settled, status_told, unopened_line
 from headwater.runtime.service.questions import Room
-from headwater.runtime.service.requests import InstanceLine, PartLine, SourceLine
+from headwater.runtime.service.requests import InstanceLine, PartLine, SourceLine, StatusTold
 
 OWNER, HOST, EARLIER = (Peer(NodeId(bytes([n]) * 16), f"10.0.0.{n}:7100", "here") for n in (1, 2, 3))
 
@@ -79,3 +81,37 @@ def test_an_app_runs_while_an_instance_is_on_its_way_to_another_node() -> None:
     whence = Whence(EARLIER, (0, 0))
     app.placed = tuple(msgspec.structs.replace(one, whence=whence) for one in app.placed if one.host is HOST)
     assert status_told(app, OWNER.address, [running(OWNER, 1), running(HOST)], set()).state == "running"
+
+
+LEFT = Ledger(10, 0, 0, 0, 0, departed=10)
+NOT_HERE_YET = Ledger(0, 0, 0, 0, 0)
+ARRIVED = Ledger(0, 10, 0, 0, 0, arrived=10)
+
+
+@pytest.mark.parametrize(
+    ("silent", "looks", "is_balanced"), [(set(), 2, True), ({HOST.address}, 1, False)], ids=["all answer", "one silent"]
+)
+def test_an_app_is_looked_at_again_if_rows_moved_meanwhile_but_not_if_somebody_is_silent(
+    silent: set[str], looks: int, is_balanced: bool
+) -> None:
+    """One node has told that it has nothing yet, and the other, a moment later, that it has sent everything."""
+    seen = [[part(OWNER, LEFT), part(HOST, NOT_HERE_YET)], [part(OWNER, LEFT), part(HOST, ARRIVED)]]
+    left = iter(seen)
+
+    async def look() -> StatusTold:
+        return status_told(owned(), OWNER.address, next(left), silent)
+
+    told = asyncio.run(settled(look))
+    assert (told.is_balanced, len(seen) - len(list(left))) == (is_balanced, looks)
+
+
+def test_a_ledger_that_never_balances_is_told_after_a_few_looks() -> None:
+    """It is an error of ours, and has to be seen."""
+    looked = []
+
+    async def look() -> StatusTold:
+        looked.append(status_told(owned(), OWNER.address, [part(OWNER, Ledger(10, 9, 0, 0, 0))], set()))
+        return looked[-1]
+
+    assert not asyncio.run(settled(look)).is_balanced
+    assert len(looked) == 3

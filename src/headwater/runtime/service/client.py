@@ -79,7 +79,7 @@ class Cluster:
         at: Mapping[str, str] | None = None,
         ends: EndsText | None = None,
         settings: Sequence[str] = (),
-        name: str = "",
+        name: str | None = None,
         chaining: bool = True,
     ) -> list[Submitted]:
         """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says.

@@ -1,6 +1,6 @@
 """What a node tells of its part of an app: plain figures, with rates of the last seconds."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -29,6 +29,7 @@ from headwater.runtime.watch import latency_of
 from headwater.runtime.worker import now_us
 
 SPAN: Final = 5 * SECOND  # over which a rate is taken
+LOOKS_MAX: Final = 3  # at an app whose rows move while it is looked at; one in hundreds needs a second
 
 Place = tuple[str, int]  # an app's id; an instance, or (negative) a source
 
@@ -201,6 +202,19 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
 
 
 # --- over all nodes ---------------------------------------------------------------------------------------------------
+
+
+async def settled(look: Callable[[], Awaitable[StatusTold]]) -> StatusTold:
+    """Look at an app until its ledger balances, a few times at most.
+
+    No two nodes tell of the same instant. What goes from one to the other in between is counted twice, or not at all.
+    """
+    told = await look()
+    for _ in range(LOOKS_MAX - 1):
+        if told.is_balanced or told.silent or told.unaccounted:
+            break
+        told = await look()
+    return told
 
 
 def status_told(

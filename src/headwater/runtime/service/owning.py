@@ -26,7 +26,7 @@ from headwater.runtime.links.speech import Refusal
 from headwater.runtime.service.asking import LOOK_S, Refused, Silent
 from headwater.runtime.service.flow_text import built, read_flow
 from headwater.runtime.service.keeping import Owned
-from headwater.runtime.service.looking import status_told
+from headwater.runtime.service.looking import settled, status_told
 from headwater.runtime.service.questions import (
     Forget,
     NameHere,
@@ -246,6 +246,9 @@ class Ownership:
 
     async def status(self, app: str) -> StatusTold:
         """Tell how an app is, over all its nodes."""
+        return await settled(lambda: self._look(app))
+
+    async def _look(self, app: str) -> StatusTold:
         owned = self.find(app)
         told = await self._ask_parts(owned)
         rooms = {peer.address: one.room for peer, one in told.items() if one is not None}

@@ -168,7 +168,8 @@ class Upgrades:
             raise self._node.ownership.refused(
                 f"{owned.name} has failed, so the rows that wait for it cannot be let through, and only a version of "
                 "the same structure can take them",
-                "mend what failed and change nothing else but sinks, then upgrade it again",
+                "mend what failed and change nothing else but sinks, then upgrade it again (with --discard NAME rows "
+                "that wait for a sink go to the new one of that name); or stop it, and submit it anew",
             )
         takes_rows = can_take and (has_failed or any(part.troubles for part in parts))
         homes = _homes(owned, after, kept, takes_rows=takes_rows)
