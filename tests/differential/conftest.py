@@ -18,7 +18,7 @@ PATIENCE_S = 600.0
 RunFlow = Callable[[Flow], None]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: tests of another module kill the JVM, and the node starts a new one
 def spark(spark_node: Node) -> SparkSession:
     """Spark SQL, for batch queries that say what must come out."""
     pool = spark_node.pool
