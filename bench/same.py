@@ -21,14 +21,14 @@ from bench.edge.peers import Peers
 from bench.processes import this_machine
 from bench.same_trials import TRIALS, Results, Trial, difference, read_results
 from headwater.dataflow.stream import Flow
-from headwater.model.errors import HeadwaterError
+from headwater.model.errors import EngineError, HeadwaterError
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from headwater.runtime.node import Node
 from headwater.runtime.service.flow_text import EndsText
 from headwater.runtime.service.local import LocalNodes
-from headwater.runtime.structured.query import run_structured
+from headwater.runtime.structured.query import Ending, run_structured
 from headwater.runtime.structured.session import start_structured_session
 from headwater.runtime.structured.settings import StructuredSettings
 
@@ -85,7 +85,9 @@ def on_structured(trials: Sequence[Trial], place: Path, tell: Tell) -> Found:
             flow = _flow(trial, place, many=False)
             try:
                 directory = place / trial.app / "query"
-                run_structured(flow, session=session, directory=directory, settings=ONE_TASK, limit_s=PATIENCE_S)
+                run = run_structured(flow, session=session, directory=directory, settings=ONE_TASK, limit_s=PATIENCE_S)
+                if run.ending is not Ending.FINISHED:
+                    raise EngineError(f"Structured Streaming did not get through it within {PATIENCE_S:.0f} s")
                 found[trial.app] = read_results(place / trial.app, "out")
             except HeadwaterError as failure:
                 found[trial.app] = failure

@@ -6,12 +6,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater.runtime.structured.query import run_structured
-from headwater.runtime.structured.settings import StructuredSettings
+from tests.structured_runs import run_to_end
 
 Row = dict[str, Any]
-
-ONE_TASK = StructuredSettings(spark={"spark.sql.shuffle.partitions": "1"})  # each starts a Python process per operator
 
 
 def made_rows(app: hw.App, count: int) -> list[Row]:
@@ -34,5 +31,5 @@ def twin_results_of(app: hw.App, rows: int, session: SparkSession, directory: Pa
     """Run an application on made rows as Structured Streaming and return its results by name."""
     sinks: dict[str, Any] = {}
     flow = app.flow(app.source(rows=rows), lambda name: sinks.setdefault(name, hw.to.memory()))
-    run_structured(flow, session=session, directory=directory, settings=ONE_TASK, limit_s=300.0)
+    run_to_end(flow, session, directory)
     return {name: sink.rows() for name, sink in sinks.items()}

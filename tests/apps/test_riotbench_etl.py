@@ -20,9 +20,9 @@ from headwater.connectors.formats import TextFormat
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.query import run_structured
 from tests.apps import riotbench_oracle as oracle
-from tests.apps.app_results import ONE_TASK, Row, made_rows, results_of
+from tests.apps.app_results import Row, made_rows, results_of
+from tests.structured_runs import run_to_end
 
 FEW = 20  # sensors: so that each of them has many messages
 ONE = (
@@ -106,7 +106,7 @@ def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path, dataset: Any)
     app, out = Etl(dataset=dataset, sensors=3), hw.to.memory()
     lines = [row["line"] for row in made_rows(app, 20)]
     flow = hw.flow(app.name, app.build(app.source(rows=20))["inserted"].sink(out))
-    run_structured(flow, session=spark_node.pool.session, directory=tmp_path, settings=ONE_TASK, limit_s=300.0)
+    run_to_end(flow, spark_node.pool.session, tmp_path)
     assert Counter(map(comparable, out.rows())) == Counter(map(comparable, expected(app, lines)))
 
 

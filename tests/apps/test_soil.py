@@ -17,9 +17,8 @@ from apps.soil.network import SITES
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.query import run_structured
-from headwater.runtime.structured.settings import StructuredSettings
 from tests.apps.app_results import Row, made_rows, results_of
+from tests.structured_runs import run_to_end
 
 SENSORS = 618  # 206 nodes with three sensors each
 HOUR = timedelta(hours=1)
@@ -200,8 +199,7 @@ def test_the_twin_gives_the_same_advice(spark_node: Node, tmp_path: Path) -> Non
     given = hw.read.iterable(readings, schema=app.schema)
     flow = hw.flow("soil-twin", app.build(given)["irrigation"].sink(out))
     assert isinstance(spark_node.pool, SparkPool)
-    one_task = StructuredSettings(spark={"spark.sql.shuffle.partitions": "1"})
-    run_structured(flow, session=spark_node.pool.session, directory=tmp_path, settings=one_task, limit_s=300.0)
+    run_to_end(flow, spark_node.pool.session, tmp_path)
     expected = sorted(irrigation(means(by_hour(readings))))
     assert expected
     assert advice(out.rows()) == [(*row[:3], *map(pytest.approx, row[3:])) for row in expected]

@@ -17,9 +17,8 @@ from apps.taxi.pickups import PICKUP, RealPickUps
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.query import run_structured
-from headwater.runtime.structured.settings import StructuredSettings
 from tests.apps.app_results import Row, made_rows, results_of
+from tests.structured_runs import run_to_end
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WEEK = timedelta(weeks=1)
@@ -211,8 +210,7 @@ def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
     app, out = TaxiDemand(period_minutes=720, per_hour=1), hw.to.memory()
     flow = hw.flow("taxi-twin", app.build(app.source(rows=100))["accuracy"].sink(out))
     assert isinstance(spark_node.pool, SparkPool)
-    one_task = StructuredSettings(spark={"spark.sql.shuffle.partitions": "1"})
-    run_structured(flow, session=spark_node.pool.session, directory=tmp_path, settings=one_task, limit_s=300.0)
+    run_to_end(flow, spark_node.pool.session, tmp_path)
     agrees(out.rows(), expected_of(made_rows(app, 100), timedelta(hours=12))[1])
 
 

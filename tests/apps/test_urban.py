@@ -16,9 +16,8 @@ from apps.urban.sensing import UrbanSensing
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.query import run_structured
-from headwater.runtime.structured.settings import StructuredSettings
 from tests.apps.app_results import Row, made_rows, results_of
+from tests.structured_runs import run_to_end
 
 COLUMN_AND_RANGE = {
     "pollution": ("airquality_raw", 0, 10_000),
@@ -120,8 +119,7 @@ def test_the_twin_gives_the_same(spark_node: Node, tmp_path: Path) -> None:
     app, out = UrbanSensing(sensors=20, observables="sound,dust", warm_up=2), hw.to.memory()
     flow = hw.flow("urban-twin", app.build(app.source(rows=140))["cities"].sink(out))
     assert isinstance(spark_node.pool, SparkPool)
-    one_task = StructuredSettings(spark={"spark.sql.shuffle.partitions": "1"})
-    run_structured(flow, session=spark_node.pool.session, directory=tmp_path, settings=one_task, limit_s=300.0)
+    run_to_end(flow, spark_node.pool.session, tmp_path)
     cities_agree(app, out.rows(), made_rows(app, 140), (5, 1))
 
 

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from headwater.dataflow.stream import Flow
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.query import run_structured
 from headwater.runtime.structured.session import beside
 from headwater.runtime.structured.settings import StructuredSettings
+from tests.structured_runs import run_to_end
 
 PATIENCE_S = 600.0
 
@@ -48,12 +48,6 @@ def on_structured(spark_node: Node, tmp_path: Path) -> RunFlow:
     assert isinstance(pool, SparkPool)
 
     def run(flow: Flow) -> None:
-        run_structured(
-            flow,
-            session=pool.session,
-            directory=tmp_path,
-            settings=StructuredSettings(exact_lateness=True),
-            limit_s=PATIENCE_S,
-        )
+        run_to_end(flow, pool.session, tmp_path, StructuredSettings(exact_lateness=True), patience_s=PATIENCE_S)
 
     return run

@@ -4,16 +4,20 @@ What a flow imports at its top comes with its functions. What a function imports
 runs: here, in the directory of its own flow's text, under a name that no other text has. Which text a function is of
 says the file it was written in, so it does not matter in which thread, process or order functions run.
 
-As soon as there is a text of several files, Python's own `import` is replaced by one that knows about them.
+As soon as there is a text of several files, Python's own `import` and `import_module` are replaced by such as know
+about them.
 """
 
 import builtins
+import functools
 import importlib
 import itertools
 import sys
+import sysconfig
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +27,12 @@ FLOW_PREFIX: Final = "headwater_flow_"  # of the module that a flow itself is
 _PREFIX: Final = "headwater_text_"
 _WRITTEN_MAX: Final = 10_000  # files of which we remember whose they are
 _python_import: Final = builtins.__import__
+_python_import_module: Final = importlib.import_module
+_NOT_USERS: Final = (
+    *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    Path(__file__).resolve().parents[1],
+)
+_PACKAGES: Final = {"site-packages", "dist-packages"}
 _LOCK: Final = threading.RLock()  # no module is run under it: whoever imports may need it
 _texts: "dict[str, _Text]" = {}  # by directory
 _by_file: "dict[str, _Text | None]" = {}
@@ -47,7 +57,7 @@ class _Text:
     def has(self, name: str) -> bool:
         """Whether a module of the text is meant, and not one that Python has already: that goes before, as always."""
         known = sys.modules.get(name)
-        return name in self._names and (known is None or not is_installed(known))
+        return name in self._names and (known is None or is_users(known))
 
     def find(self, name: str, where: Mapping[str, Any] | None, wanted: Sequence[str]) -> ModuleType:
         """Return what `import name`, or `from name import wanted`, means in a file of this text."""
@@ -87,6 +97,7 @@ def know_text(directory: Path, at_top: Iterable[str]) -> None:
             text.at_top = sorted(at_top)
             _by_file.clear()
             builtins.__import__ = _import
+            importlib.import_module = _import_module
 
 
 def _names_in(directory: Path) -> set[str]:
@@ -102,14 +113,61 @@ def modules_in(directory: Path) -> dict[str, ModuleType]:
     return {
         name: module
         for name, module in sys.modules.copy().items()  # a copy: other threads import meanwhile
-        if not name.startswith((FLOW_PREFIX, _PREFIX)) and str(getattr(module, "__file__", None)).startswith(below)
+        if not name.startswith((FLOW_PREFIX, _PREFIX)) and str(_place_of(module)).startswith(below)
     }
 
 
-def is_installed(module: ModuleType) -> bool:
-    """Whether a module belongs to Python or to a package, and is not some user's."""
-    place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
-    return place is None or place.startswith((sys.prefix, sys.base_prefix))
+def _place_of(module: ModuleType) -> str | None:
+    """Return where a module is; a package without a file of its own is the directory that it was first found in."""
+    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+
+
+def users_modules() -> dict[str, ModuleType]:
+    """Return all modules that users have written, by name; a package without a file has nothing of its own.
+
+    By the name that they have themselves: the main one may be known under two, in what multiprocessing has started.
+    """
+    found = (module for module in sys.modules.copy().values() if getattr(module, "__file__", None) is not None)
+    return {module.__name__: module for module in found if is_users(module)}
+
+
+def is_users(module: ModuleType) -> bool:
+    """Whether a module is the user's own: not Python's, not of an installed package, not ours."""
+    return module.__name__ != "__main__" and _is_users(_place_of(module))
+
+
+@functools.lru_cache(maxsize=_WRITTEN_MAX)  # thousands of modules, and resolving a path costs 100 us
+def _is_users(place: str | None) -> bool:
+    if place is None:
+        return False
+    path = Path(place).resolve()
+    return _PACKAGES.isdisjoint(path.parts) and not any(path.is_relative_to(other) for other in _NOT_USERS)
+
+
+@contextmanager
+def only_beside(directory: Path) -> Iterator[None]:
+    """Let a file import what is beside it, and for this block alone.
+
+    Others of these names that were imported before, of another text or the caller's own, come back in the end.
+    """
+    names = _names_in(directory)
+    forgotten = {
+        known: module
+        for known, module in sys.modules.copy().items()  # a copy: other threads import meanwhile
+        if known.partition(".")[0] in names and is_users(module)
+    }
+    _forget_modules(forgotten)
+    importlib.invalidate_caches()  # a module may have been written a moment ago
+    try:
+        yield
+    finally:
+        _forget_modules(modules_in(directory))
+        sys.modules.update(forgotten)
+
+
+def _forget_modules(names: Iterable[str]) -> None:
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 def remember_built(directory: Path, modules: Mapping[str, ModuleType]) -> None:
@@ -125,9 +183,8 @@ def forget_text(directory: Path) -> None:
         _by_file.clear()
         text = _texts.pop(str(directory), None)
         if text is not None:
-            for name in sys.modules.copy():  # a copy: other threads import meanwhile
-                if name == text.package or name.startswith(f"{text.package}."):
-                    sys.modules.pop(name, None)
+            inside = f"{text.package}."
+            _forget_modules(name for name in sys.modules.copy() if f"{name}.".startswith(inside))
 
 
 def _import(
@@ -148,6 +205,19 @@ def _import(
             if text.has(whole.partition(".")[0]):
                 return text.find(whole, globals, fromlist or ())
     return _python_import(name, globals, locals, fromlist or (), level)
+
+
+def _import_module(name: str, package: str | None = None) -> ModuleType:
+    """Import as `importlib.import_module` does; called in a file of a flow's text, it finds what is beside it."""
+    if text_being_built.get() is None:
+        caller = sys._getframe(1).f_globals
+        text = _text_of(caller.get("__file__"))
+        if text is not None:
+            level = len(name) - len(name.lstrip("."))
+            whole = _whole_name(name[level:], package, level)
+            if text.has(whole.partition(".")[0]):
+                return text.find(whole, caller, ("__name__",))
+    return _python_import_module(name, package)
 
 
 def _whole_name(name: str, package: object, level: int) -> str:

@@ -3,7 +3,6 @@
 It comes from the flow that this node was given on its own machine, never from a peer.
 """
 
-import functools
 import sys
 import threading
 import weakref
@@ -21,7 +20,7 @@ from headwater.engine.store import Snapshot, code_key
 from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.operators.chain import OpenChain
-from headwater.runtime.beside import know_text, modules_in, text_being_built
+from headwater.runtime.beside import know_text, modules_in, text_being_built, users_modules
 from headwater.runtime.sql import bound
 
 ANY_APP: Final = AppId(0)  # whose number is put in when a worker reads the code
@@ -52,17 +51,13 @@ def pack_graph(graph: Graph) -> Sequence[bytes]:
 def _pack_plans(graph: Graph) -> tuple[bytes, ...]:
     """Pickle plans; functions of the user's own modules go along by value, so that no worker needs the file."""
     plans = [plan_chain(graph, ANY_APP, chain) for chain in graph.chains]
-    own = {  # by name: a module may be known under two, as the main one is in a process that multiprocessing started
-        module.__name__: module
-        for module in list(sys.modules.values())
-        if _is_users(module.__name__, getattr(module, "__file__", None))
-    }
-    for module in own.values():
+    own = users_modules().values()
+    for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
         return tuple(_pack(plan) for plan in plans)
     finally:
-        for module in own.values():
+        for module in own:
             cloudpickle.unregister_pickle_by_value(module)
 
 
@@ -80,19 +75,6 @@ def _pack(plan: ChainPlan) -> bytes:
         return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
     others = [path for path in sys.path if path and path != str(text)]  # what is beside a flow is found by it alone
     return msgspec.msgpack.encode(_Packed(others, pickled, str(text), sorted(modules_in(text))))
-
-
-_NOT_USERS: Final = tuple(
-    str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, Path(__file__).parents[1])
-)
-
-
-@functools.cache  # thousands of modules, and resolving a path costs 100 us
-def _is_users(name: str, place: str | None) -> bool:
-    """Whether a module is the user's own: not the standard library, not installed, not ours."""
-    if name == "__main__" or place is None:
-        return False
-    return not str(Path(place).resolve()).startswith(_NOT_USERS)
 
 
 class CodeShelf:

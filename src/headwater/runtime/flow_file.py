@@ -98,16 +98,15 @@ def _import(path: Path) -> ModuleType:
 
 @contextmanager
 def _first_on_the_path(directory: str) -> Iterator[None]:
-    """Put a directory before all others, and behind them in the end; one that is on the path already stays there."""
-    if directory in sys.path:
-        yield
-        return
+    """Put a directory before all others, and behind them in the end, unless it has its place on the path already."""
+    is_known = directory in sys.path
     sys.path.insert(0, directory)
     try:
         yield
     finally:
         sys.path.remove(directory)
-        sys.path.append(directory)
+        if not is_known:
+            sys.path.append(directory)
 
 
 def _explained(path: Path, failure: BaseException) -> str:

@@ -129,6 +129,26 @@ def test_an_answer_that_is_not_understood_is_refused_with_whose_it_is(told: byte
         _read(Answer(OTHER, 1, told, is_refused))
 
 
+def test_nobody_answers_but_who_was_asked() -> None:
+    """A node in wrong hands may guess at what others ask."""
+    stranger = Peer(key_of("stranger"), "elsewhere", "zone")
+    told = encoder.encode(LogsTold([], ["asked"]))
+
+    async def story() -> AnswerKind:
+        def send(to: str, message: Question | Answer) -> None:
+            own.hear(Answer(stranger, message.number, encoder.encode(LogsTold([], ["guessed"]))))
+            own.hear(Answer(OTHER, message.number, told))
+
+        async def nothing(sender: Peer, question: QuestionKind) -> AnswerKind:
+            raise AssertionError
+
+        own = Asking(OWN, send, nothing, Random(1))
+        found: AnswerKind = await own.ask(OTHER, Look())
+        return found
+
+    assert asyncio.run(story()) == LogsTold([], ["asked"])
+
+
 def test_a_question_that_is_asked_again_is_answered_the_same() -> None:
     async def story() -> None:
         desk = Desk()

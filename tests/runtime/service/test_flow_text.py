@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 
 from headwater.model.errors import FlowError
-from headwater.runtime.service.flow_text import _forget_module, flow_texts
+from headwater.runtime.beside import only_beside
+from headwater.runtime.service.flow_text import flow_texts
 
 NAMES = 2_000
 
@@ -38,11 +39,13 @@ def importing() -> Iterator[None]:
 @pytest.mark.usefixtures("importing")
 def test_a_module_is_forgotten_while_another_thread_imports(tmp_path: Path) -> None:
     """A node that failed to do so never started what it had been asked to."""
+    (tmp_path / "beside_a_flow.py").touch()
+    module = sys.modules["beside_a_flow"] = ModuleType("beside_a_flow")
+    module.__file__ = "/elsewhere/beside_a_flow.py"
     for _ in range(200):
-        module = sys.modules["beside_a_flow"] = ModuleType("beside_a_flow")
-        module.__file__ = str(tmp_path / "beside_a_flow.py")
-        _forget_module("beside_a_flow")
-        assert "beside_a_flow" not in sys.modules
+        with only_beside(tmp_path):
+            assert "beside_a_flow" not in sys.modules
+    assert sys.modules.pop("beside_a_flow") is module
 
 
 FLOW = """
@@ -98,7 +101,6 @@ def test_a_package_without_a_file_of_its_own_travels_too_and_is_forgotten(tmp_pa
     path = write(tmp_path / "spacious.py", "from package_without_init import limits")
     [text] = flow_texts(str(path))
     assert sorted(text.files) == ["package_without_init/limits.py", "spacious.py"]
-    _forget_module("package_without_init")
     assert not [name for name in sys.modules if name.startswith("package_without_init")]
 
 
@@ -120,3 +122,32 @@ def test_names_that_are_too_long_are_refused_before_anything_is_sent(tmp_path: P
         flow_texts(str(write(tmp_path / "short.py")), called="7" * 280)
     with pytest.raises(FlowError, match="the file's name has 223 characters; at most 200"):
         flow_texts(str(write(tmp_path / ("long" * 55 + ".py"))))
+
+
+def test_each_file_is_built_with_the_modules_beside_it(tmp_path: Path) -> None:
+    """Also when one process submits several, and one of them again after its module was changed."""
+    for name in ("north", "south"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "beside_both.py").write_text(f"NAME = '{name}'\n")
+        (tmp_path / name / "flow.py").write_text(
+            "import headwater as hw\nimport beside_both\n"
+            "flow = hw.flow(beside_both.NAME, hw.read.iterable([]).sink(hw.to.nothing()))\n"
+        )
+
+    def name_of(directory: str) -> str:
+        [text] = flow_texts(str(tmp_path / directory / "flow.py"))
+        return text.name
+
+    assert [name_of("north"), name_of("south"), name_of("north"), name_of("south")] == ["north", "south"] * 2
+    (tmp_path / "south" / "beside_both.py").write_text("NAME = 'far-south'\n")
+    assert name_of("south") == "far-south"
+
+
+def test_the_callers_own_modules_stay_what_they_are(tmp_path: Path) -> None:
+    """A script that submits flows may have modules of the same names."""
+    own = sys.modules["beside_the_caller"] = ModuleType("beside_the_caller")
+    own.__file__ = str(tmp_path / "elsewhere" / "beside_the_caller.py")
+    (tmp_path / "beside_the_caller.py").write_text("NAME = 'of-the-flow'\n")
+    [text] = flow_texts(str(write(tmp_path / "caller.py", "import beside_the_caller as b; assert b.NAME")))
+    assert sorted(text.files) == ["beside_the_caller.py", "caller.py"]
+    assert sys.modules.pop("beside_the_caller") is own

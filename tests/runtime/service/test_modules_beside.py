@@ -1,6 +1,7 @@
 """Apps whose flows have modules of the same names beside them, in the same processes, each with its own."""
 
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,17 @@ WAYS = {
     "what another module imports when it is called": ("import caller", "", "caller.who()"),
     "a further module of a package": ("import pack.one", "import pack.two", "pack.one.WHO + pack.two.WHO[1:]"),
     "a further module, from within the package": ("from pack.one import who", "", "who()"),
+    "a module by its name": ("import importlib", "found = importlib.import_module('tools')", "found.WHO"),
+    "a further module by its name": (
+        "import pack.one; from importlib import import_module",
+        "found = import_module('pack.two')",
+        "found.WHO",
+    ),
+    "a further module by its name in the package": (
+        "import pack.one; from importlib import import_module",
+        "found = import_module('.two', 'pack')",
+        "found.WHO",
+    ),
 }
 FLOW = """
 import headwater as hw
@@ -98,3 +110,34 @@ def test_the_text_of_an_app_is_deleted_with_it(tmp_path: Path) -> None:
             assert len(list(texts.iterdir())) == 1
             cluster.stop("a")
         assert list(texts.iterdir()) == []
+
+
+ONE_FILE = """
+import headwater as hw
+import {name}
+
+def with_who(row: hw.Row) -> hw.Row:
+    return {{"who": {name}.__file__}}
+
+flow = hw.flow("{flow}", hw.read.iterable([{{"n": 1}}]).map(with_who).sink(hw.to.json("{out}")))
+"""
+
+
+def test_what_lies_beside_one_flow_is_not_found_by_another(tmp_path: Path) -> None:
+    """Neither by one that means Python's own module of that name, nor by the node itself."""
+    name = "zipapp"  # which nobody else imports
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        out = tmp_path / directory / "out.jsonl"
+        (tmp_path / directory / "flow.py").write_text(ONE_FILE.format(name=name, flow=directory, out=out))
+    (tmp_path / "a" / f"{name}.py").write_text("")
+    with FewNodes(tmp_path / "nodes") as few:
+        node = few.add()
+        with Cluster(node.own.address, insecure=True) as cluster:
+            for directory in ("a", "b"):
+                cluster.submit(str(tmp_path / directory / "flow.py"))
+                assert cluster.wait(directory, 100).errors == []
+    found = {directory: set(written(tmp_path / directory)) for directory in ("a", "b")}
+    assert all(str(node.settings.flows) in line for line in found["a"])
+    assert found["b"] == {f'{{"who":"{sysconfig.get_path("stdlib")}/{name}.py"}}'}
+    sys.modules.pop(name, None)

@@ -68,7 +68,7 @@ class Asking:
     ) -> None:
         """Begin with none."""
         self._own, self._send, self._answer, self._rng, self._clock = own, send, answer, rng, clock
-        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._open: dict[tuple[NodeId, int], asyncio.Future[Answer]] = {}  # by who is asked
         self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
         self._heard_bytes = 0
 
@@ -78,7 +78,7 @@ class Asking:
             return await self._answer(self._own, question)
         number = self._rng.getrandbits(62)
         asked = Question(self._own, number, encoder.encode(question))
-        answered = self._open[number] = asyncio.get_running_loop().create_future()
+        answered = self._open[to.id, number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(patience_s):
                 while True:
@@ -89,12 +89,12 @@ class Asking:
         except TimeoutError:
             raise Silent(f"the node at {to.address} does not answer; see `headwater nodes`") from None
         finally:
-            del self._open[number]
+            del self._open[to.id, number]
 
     def hear(self, message: Question | Answer) -> None:
         """Take what another node has said."""
         if isinstance(message, Answer):
-            waits = self._open.get(message.number)
+            waits = self._open.get((message.sender.id, message.number))
             if waits is not None and not waits.done():
                 waits.set_result(message)
             return

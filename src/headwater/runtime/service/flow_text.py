@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -27,9 +27,9 @@ from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
 from headwater.runtime.beside import (
     forget_text,
-    is_installed,
     know_text,
     modules_in,
+    only_beside,
     remember_built,
     text_being_built,
 )
@@ -113,15 +113,10 @@ def flow_texts(
     ends = ends or EndsText()
     if called is not None:
         checked_name("flow", called)
-    flows = load_flows(written, ends.ends(), settings)
+    flows, file, files = _loaded(written, ends, settings)
     if called and len(flows) > 1:
         names = ", ".join(flow.name for flow in flows)
         raise FlowError(f"{written} has {len(flows)} flows ({names}), which cannot all be called {called!r}")
-    if is_name(written):
-        file, files = written, {}
-    else:
-        path = parted(written)[0].resolve()  # a link's target has its modules beside it
-        file, files = path.name, _files_of(path)
     if len(file) > NAME_CHARS_MAX:
         raise FlowError(f"the file's name has {len(file)} characters; at most {NAME_CHARS_MAX} can travel")
     return [
@@ -129,6 +124,15 @@ def flow_texts(
         for flow in flows
         for graph in [compile_flow(flow, chaining=chaining)]
     ]
+
+
+def _loaded(written: str, ends: EndsText, settings: Sequence[str]) -> tuple[list[Flow], str, dict[str, str]]:
+    """Return the flows, the name of their file, and the texts of it and of what it imports from beside it."""
+    if is_name(written):
+        return load_flows(written, ends.ends(), settings), written, {}
+    path = parted(written)[0].resolve()  # a link's target has its modules beside it
+    with _BUILDING, only_beside(path.parent):
+        return load_flows(written, ends.ends(), settings), path.name, _files_of(path)
 
 
 def read_flow(encoded: bytes) -> FlowText:
@@ -198,15 +202,14 @@ def _modules_of(text: FlowText, encoded: bytes, directory: Path, keep_for: str |
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # there may be passwords in a text
     place = (directory / blake2b(encoded, digest_size=10).hexdigest()).resolve()  # as its functions' files are told
-    _lay_out(text.files, place)
-    for name in {Path(file).parts[0].removesuffix(".py") for file in text.files if file != text.written}:
-        _forget_module(name)  # of another flow, or of an older text of this one
     sys.path.insert(0, str(place))
     building = text_being_built.set(place)
     try:
-        yield str(place / text.written)
-        if keep_for is not None:
-            _keep(place, keep_for)
+        _lay_out(text, place)
+        with only_beside(place):
+            yield str(place / text.written)
+            if keep_for is not None:
+                _keep(place, keep_for)
     finally:
         text_being_built.reset(building)
         sys.path.remove(str(place))
@@ -242,17 +245,14 @@ def _delete(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _lay_out(files: Mapping[str, str], place: Path) -> None:
-    for name, source in files.items():
-        path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source, encoding="utf-8")
-
-
-def _forget_module(name: str) -> None:
-    for known, module in sys.modules.copy().items():  # a copy: other threads import meanwhile
-        if (known == name or known.startswith(f"{name}.")) and not is_installed(module):
-            sys.modules.pop(known, None)
+def _lay_out(text: FlowText, place: Path) -> None:
+    try:
+        for name, source in text.files.items():
+            path = place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source, encoding="utf-8")
+    except OSError as failure:
+        raise FlowError(f"the files of flow {text.name!r} cannot be written: {failure}") from failure
 
 
 def forget_texts(directory: Path) -> None:

@@ -1,24 +1,20 @@
 """Users' code on its way to the executors: functions and processors of the user's own modules go along by value."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark import cloudpickle
 
-from headwater.runtime.code import _is_users
+from headwater.runtime.beside import users_modules
 
 
 @contextmanager
 def users_code_by_value() -> Iterator[None]:
     """Let PySpark pickle the user's own modules by value inside the block, so that no executor needs the files."""
-    own = [
-        module for module in list(sys.modules.values()) if _is_users(module.__name__, getattr(module, "__file__", None))
-    ]
     pickle: Any = cloudpickle  # it carries no types
     known = pickle.list_registry_pickle_by_value()
-    added = [module for module in own if module.__name__ not in known]
+    added = [module for name, module in users_modules().items() if name not in known]
     for module in added:
         pickle.register_pickle_by_value(module)
     try:
