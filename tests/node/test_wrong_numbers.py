@@ -6,11 +6,14 @@ import pytest
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.events import MessageReceived, NodeTicked, SendMessage
+from headwater.node.entries import HELD_MAX, Entries, bytes_of
+from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, SendMessage
 from headwater.node.hosting import PLACES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
-from headwater.node.terms import TERM_MAX, VERSION_MAX, term_after, version_after
+from headwater.node.terms import TERM_MAX, VERSION_MAX, is_counted, term_after
+from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
+from headwater.overlay.trees import TREES_MAX
 from headwater.sim.nodes import NodeWorld
 
 EVIL = Peer(key_of("evil"), "evil:1", "here")
@@ -37,26 +40,129 @@ def said(node: Node, event: MessageReceived | NodeTicked, now: Instant) -> list[
     ]
 
 
-def test_whoever_hears_of_the_highest_term_says_nothing_that_others_cannot_read(world: NodeWorld) -> None:
-    """A message that cannot be encoded would take all others with it that the node wants to send at that moment."""
-    node, owner, _ = world.nodes.values()
-    spec = world.random_app("app", operators=2, sources=1)
-    entry = m.Entry(spec, TERM_MAX, VERSION_MAX, "placing", (), owner.own)
-    heard: list[m.AnyNodeMessage] = said(node, MessageReceived(m.HandedOver(EVIL, (entry,))), world.timeline.now)
-    for _ in range(20):
+def heard_for_a_while(node: Node, message: m.AnyNodeMessage, now: Instant) -> list[m.AnyNodeMessage]:
+    """What a node says to a message and afterwards."""
+    heard = said(node, MessageReceived(message), now)
+    for _ in range(50):
         at = node.deadline()
         assert at is not None
         heard += said(node, NodeTicked(), at)
+    return heard
+
+
+def entry_of(world: NodeWorld, term: int, version: int, phase: str) -> m.Entry:
+    """An entry of an app, which the second node owns; one that is to end has nothing that needs to be stopped."""
+    _, owner, _ = world.nodes.values()
+    spec = world.random_app("app", operators=2, sources=1)
+    if phase == "ending":
+        spec = msgspec.structs.replace(spec, sources=(), chains=())
+    return m.Entry(spec, term, version, phase, (), owner.own)
+
+
+COUNTED_MAX = (TERM_MAX // 2, VERSION_MAX // 2)
+
+
+@pytest.mark.parametrize("phase", ["placing", "ending"])
+@pytest.mark.parametrize(("term", "version"), [COUNTED_MAX, (1, VERSION_MAX // 2), (TERM_MAX // 2, 1)])
+def test_what_may_have_been_counted_can_be_gone_on_from(world: NodeWorld, term: int, version: int, phase: str) -> None:
+    """A message that cannot be encoded would take all others with it that the node wants to send at that moment."""
+    node, *_ = world.nodes.values()
+    heard = heard_for_a_while(node, m.HandedOver(EVIL, (entry_of(world, term, version, phase),)), world.timeline.now)
     terms = {message.term for message in heard if isinstance(message, m.PathAsked | m.StartAsked | m.AppClaimed)}
     assert terms
-    assert max(terms) <= TERM_MAX
+    assert term < min(terms) <= max(terms) <= TERM_MAX
+
+
+@pytest.mark.parametrize("phase", ["placing", "ending"])
+@pytest.mark.parametrize(("term", "version"), [(TERM_MAX, 1), (1, VERSION_MAX), (TERM_MAX, VERSION_MAX)])
+def test_what_nobody_can_have_counted_is_not_gone_on_from(
+    world: NodeWorld, term: int, version: int, phase: str
+) -> None:
+    """Nothing would come after it: a steward could not change such an entry any more."""
+    node, *_ = world.nodes.values()
+    entry = entry_of(world, term, version, phase)
+    asked: tuple[m.AnyNodeMessage, ...] = (
+        m.HandedOver(EVIL, (entry,)),
+        m.ReplicaSent(EVIL, node.own, (entry,)),
+        *([m.EndAsked(EVIL, entry.spec, term)] if not is_counted(term) else []),
+        *([m.RegisterAsked(EVIL, 1, entry.spec, term)] if not is_counted(term) else []),
+    )
+    for message in asked:
+        heard_for_a_while(node, message, world.timeline.now)
+        assert not node.register.entries, message
+
+
+def test_nobody_rises_above_the_highest_term(world: NodeWorld) -> None:
+    node, *_ = world.nodes.values()
+    entry = entry_of(world, 1, 1, "placing")
+    heard_for_a_while(node, m.HandedOver(EVIL, (entry,)), world.timeline.now)
+    for message in (
+        m.HostBeat(EVIL, (("app", 0, TERM_MAX),), is_leaving=False),
+        m.StewardMoved(EVIL, "app", TERM_MAX, node.own),
+    ):
+        heard_for_a_while(node, message, world.timeline.now)
+        assert is_counted(node.register.entries["app"].term)
 
 
 def test_terms_and_versions_end_where_messages_do(world: NodeWorld) -> None:
-    assert max(term_after(TERM_MAX, world.rng) for _ in range(100)) <= TERM_MAX
-    assert version_after(VERSION_MAX) == VERSION_MAX
+    assert max(term_after(TERM_MAX // 2, world.rng) for _ in range(100)) <= TERM_MAX
     with pytest.raises(msgspec.ValidationError):
         READ.decode(msgspec.msgpack.encode(m.StewardMoved(EVIL, "app", TERM_MAX + 1, EVIL)))
+
+
+def large_entry(world: NodeWorld, number: int) -> m.Entry:
+    """One of many entries that are too large together."""
+    entry = entry_of(world, 1, 1, "ending")
+    spec = msgspec.structs.replace(entry.spec, name=f"app-{number}", flow=bytes(m.FLOW_BYTES_MAX))
+    return msgspec.structs.replace(entry, spec=spec)
+
+
+@pytest.mark.parametrize("told", ["kept", "given back", "ended"])
+def test_a_node_keeps_a_bounded_amount_of_what_stewards_know(world: NodeWorld, told: str) -> None:
+    """For others, whoever they say that they are, and in its own care."""
+    node, *_ = world.nodes.values()
+    for number in range((HELD_MAX // m.FLOW_BYTES_MAX) + 10):
+        entry = large_entry(world, number)
+        steward = Peer(key_of(f"steward-{number % 50}"), "steward:1", "here")
+        messages: dict[str, m.AnyNodeMessage] = {
+            "kept": m.ReplicaSent(EVIL, steward, (entry,)),
+            "given back": m.ReplicaSent(EVIL, node.own, (entry,)),
+            "ended": m.EndAsked(EVIL, entry.spec, 1),
+        }
+        effects = node.handle(MessageReceived(messages[told]), world.timeline.now)
+    register = node.register
+    assert [effect for effect in effects if isinstance(effect, NoteRefused)]
+    assert register.entries.bytes + sum(copy.entries.bytes for copy in register.copies.values()) <= HELD_MAX
+    assert all(copy.entries for copy in register.copies.values())
+
+
+def test_entries_know_how_large_they_are(world: NodeWorld) -> None:
+    entries = Entries()
+    one, other = large_entry(world, 1), entry_of(world, 1, 1, "placing")
+    entries["one"], entries["other"] = one, other
+    assert entries.bytes == bytes_of(one) + bytes_of(other)
+    entries["one"] = other
+    entries.pop("other")
+    assert entries.bytes == bytes_of(other)
+    del entries["one"]
+    assert (entries.bytes, len(entries)) == (0, 0)
+
+
+def test_a_node_is_in_a_bounded_number_of_trees_for_others(world: NodeWorld) -> None:
+    node, *_ = world.nodes.values()
+    for number in range(TREES_MAX + 10):
+        effects = node.handle(MessageReceived(TreeJoin(EVIL, key_of(f"tree-{number}"))), world.timeline.now)
+    assert len(node.trees.status()) <= TREES_MAX
+    assert [effect for effect in effects if isinstance(effect, SendMessage) and isinstance(effect.message, TreeLeave)]
+
+
+@pytest.mark.parametrize(
+    "names", [[str(number) for number in range(SUMMARIES_MAX + 1)], ["x" * SUMMARY_NAME_MAX + "x"]]
+)
+def test_a_child_sums_up_a_bounded_number_of_short_names(names: list[str]) -> None:
+    summaries: dict[str, Summary] = {name: of_one(1.0) for name in names}
+    with pytest.raises(msgspec.ValidationError):
+        READ.decode(msgspec.msgpack.encode(TreeJoin(EVIL, key_of("tree"), summaries)))
 
 
 @pytest.mark.parametrize("instance", [0, -1], ids=["sinks", "sources"])

@@ -338,10 +338,9 @@ class Carrying:
         """Believe nobody who has what was never sent; what is not answered otherwise is sent again."""
         if message.sender.id != outbox.disbelieved:
             outbox.disbelieved = message.sender.id
-            why = (
-                f"rows of {outbox.app} for instance {outbox.instance.number} are said to be kept up to {message.until}"
-            )
-            self._ground.emit(NoteRefused(f"{why} by {message.sender}, and have never been so many"))
+            which = f"rows of {outbox.app} for instance {outbox.instance.number}"
+            why = f"{which} are said to be kept up to {message.until}, and have never been so many"
+            self._ground.emit(NoteRefused(message.sender, why))
 
     def _hand_on(self, outbox: Outbox, until: int) -> None:
         assert self._dock is not None
@@ -431,7 +430,7 @@ class Carrying:
         except StoreFull:
             return  # it comes again, when there may be room
         except StoreError as damage:
-            ground.emit(NoteRefused(f"rows of {sending.app} from {message.keeper}: {damage}"))
+            ground.emit(NoteRefused(message.keeper, f"rows of {sending.app}: {damage}"))
             return
         kept = m.RowsKept(
             ground.own,

@@ -15,7 +15,6 @@ from typing import Final
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.terms import version_after
 from headwater.planner.placement import PlacementPolicy, Room, Spot, Step, Wish
 
 
@@ -38,6 +37,7 @@ class Deployment:
 
     ways: dict[int, tuple[Peer, ...]] = field(default_factory=dict)  # by source
     rooms: dict[NodeId, m.RoomTold] = field(default_factory=dict)
+    room_question: int | None = None  # the number under which nodes on the ways are asked for their rooms
     refused: set[NodeId] = field(default_factory=set)  # hosts that had no room, or did not answer
     started: set[int] = field(default_factory=set)
     stopped: set[tuple[NodeId, int]] = field(default_factory=set)
@@ -92,7 +92,7 @@ class Deployment:
 
     def placed_at(self, entry: m.Entry, spots: Mapping[int, Spot]) -> tuple[m.Placed, ...]:
         """Return where all instances are placed, with these at new spots; what one kept elsewhere is to be fetched."""
-        lot = (entry.term, version_after(entry.version))
+        lot = (entry.term, entry.version + 1)
         placed = {one.instance: one for one in entry.placed}
         for instance, spot in spots.items():
             before = placed.get(instance)

@@ -14,12 +14,12 @@ import msgspec
 from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.deployment import ENDS, AppPhase, Deployment
+from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.part import Ground
 from headwater.node.register import ENTRIES_MAX, Register
 from headwater.node.seeking import Seen
 from headwater.node.steps import Steps
-from headwater.node.terms import term_after, version_after
+from headwater.node.terms import is_counted, term_after
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
@@ -130,25 +130,35 @@ class Desk:
         if known is None and (moved := self._register.whose(app, message.term)):
             ground.send(message.sender, m.StewardMoved(ground.own, app, *moved))
             return
-        room = self.is_open and (self.apps or 0) < ground.config.steward_apps_max
-        if known is None and room:
-            self._take(self._new_entry(message.spec, message.term, AppPhase.PLACING, message.sender))
-            self.steps.go_on(app)
+        if known is None and self.is_open and (self.apps or 0) < ground.config.steward_apps_max:
+            self._take_new(message, AppPhase.PLACING)
         entry = self._register.entries.get(app)
         term = 0 if entry is None else entry.term
         told = m.RegisterTold(ground.own, message.number, app, taken=entry is not None, term=term)
         ground.send(message.sender, told)
 
-    def _new_entry(self, spec: m.AppSpec, term: int, phase: AppPhase, owner: Peer) -> m.Entry:
-        return m.Entry(spec, term_after(term, self._ground.rng), 1, phase, (), owner)
+    def _take_new(self, asked: m.RegisterAsked | m.EndAsked, phase: AppPhase) -> None:
+        """Take an app into the register of which we know nothing, if there is room and its number can be believed."""
+        if is_counted(asked.term):
+            term = term_after(asked.term, self._ground.rng)
+            entry = m.Entry(asked.spec, term, 1, phase, (), asked.sender)
+            if self._register.has_room_for(entry, asked.sender):
+                self.open()
+                self._take(entry)
+                self.steps.go_on(asked.spec.name)
 
     def _take(self, entry: m.Entry) -> None:
-        self.steps.deployments[entry.spec.name] = Deployment()
+        self.steps.begin(entry.spec.name)
         self._register.put(entry)
 
-    def inherit(self, entries: list[m.Entry]) -> None:
-        """Go on with the apps of a steward that is lost, or that hands them over."""
+    def inherit(self, entries: Iterable[m.Entry], by: Peer) -> None:
+        """Go on with the apps of a steward that is lost, or that hands them over.
+
+        Not with such as name a version that nobody comes to by counting, nor with more than there is room for.
+        """
         for entry in entries:
+            if not is_counted(entry.term, entry.version) or not self._register.has_room_for(entry, by):
+                continue
             app = entry.spec.name
             known = self._register.entries.get(app)
             if known is None and (moved := self._register.whose(app, entry.term)):
@@ -163,7 +173,7 @@ class Desk:
         taken = msgspec.structs.replace(
             entry,
             term=term_after(entry.term, self._ground.rng),
-            version=version_after(entry.version),
+            version=entry.version + 1,
             phase=AppPhase.ENDING if ends else entry.phase,
         )
         self._take(taken)
@@ -174,7 +184,7 @@ class Desk:
         """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
         register = self._register
         lacking = [one for one in message.entries if one.phase in ENDS or one.spec.name not in register.entries]
-        self.inherit([entry for entry in lacking if not register.has_dropped(entry)])
+        self.inherit([entry for entry in lacking if not register.has_dropped(entry)], message.sender)
         for entry in message.entries:
             app = entry.spec.name
             if moved := register.whose(app, entry.term):
@@ -195,7 +205,7 @@ class Desk:
                 open_.append(entry)
                 continue
             if entry.phase in ENDS:
-                self.inherit([entry])
+                self.inherit([entry], message.sender)
         return m.ReplicaSent(message.sender, message.steward, tuple(open_))
 
     def _tell_changed(self, entry: m.Entry) -> None:
@@ -215,7 +225,7 @@ class Desk:
     def handed_over(self, message: m.HandedOver) -> None:
         """Take over apps of another steward, as many as there is room for, and say so."""
         room = self._ground.config.steward_apps_max - (self.apps or 0)
-        self.inherit(list(message.entries[: max(0, room)]))
+        self.inherit(message.entries[: max(0, room)], message.sender)
         entries = self._register.entries
         taken = tuple(
             (entry.spec.name, entries[entry.spec.name].term) for entry in message.entries if entry.spec.name in entries
@@ -252,8 +262,9 @@ class Desk:
 
     def _rise_above(self, entry: m.Entry, term: int) -> None:
         """Go on under a term that counts: hosts know one that we, or somebody who is lost, had and have forgotten."""
-        risen = self.steps.change(entry, term=term_after(term, self._ground.rng))
-        self._tell_changed(risen)
+        if is_counted(term):
+            risen = self.steps.change(entry, term=term_after(term, self._ground.rng))
+            self._tell_changed(risen)
 
     def _is_behind(self, app: str, term: int) -> bool:
         entry = self._register.entries.get(app)
@@ -336,9 +347,7 @@ class Desk:
         if entry is None and (moved := self._register.whose(app, message.term)):
             self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
         elif entry is None:  # we may have forgotten it, and others not
-            self.open()
-            self._take(self._new_entry(message.spec, message.term, AppPhase.ENDING, message.sender))
-            self.steps.go_on(app)
+            self._take_new(message, AppPhase.ENDING)
         elif entry.phase == AppPhase.ENDED:
             self._ground.send(message.sender, m.EndTold(self._ground.own, app))
         else:

@@ -182,6 +182,7 @@ class NoteRowsGone(NamedTuple):
 class NoteRefused(NamedTuple):
     """Take note that something a peer sent was refused, and why."""
 
+    sender: Peer
     why: str
 
 

@@ -257,7 +257,7 @@ class Moving:
         except StoreFull:
             return  # it is asked for again, when there may be room
         except StoreError as damage:
-            self._ground.emit(NoteRefused(f"the state of {message.app} from {message.sender}: {damage}"))
+            self._ground.emit(NoteRefused(message.sender, f"the state of {message.app}: {damage}"))
             return
         fetching.came(self._ground.now, self._ground.config.retry)
         fetching.is_kept = message.is_last

@@ -294,10 +294,9 @@ class Node:
                 continue  # alive, as far as we know
             heir = self.ring.next_hop(identity)
             if heir is None:
-                self.desk.inherit(self.register.inherited(identity))
+                self.desk.inherit(self.register.inherited(identity), copy.steward)
             else:
-                entries = tuple(copy.entries.values())
-                ground.send(heir, m.ReplicaSent(self.own, copy.steward, entries))
+                self.register.tell_kept(heir, copy)
                 ground.come_back(INHERIT, 5 * ground.config.retry)
 
     # --- what is said about apps --------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
+from headwater.node.entries import HELD_MAX, Entries, bytes_of
+from headwater.node.events import NoteRefused
 from headwater.node.part import Ground
 
 Value = TypeVar("Value")
@@ -33,7 +35,7 @@ class _Copy:
 
     steward: Peer
     heard: Instant  # when we last heard from the steward about it
-    entries: dict[str, m.Entry] = field(default_factory=dict)
+    entries: Entries = field(default_factory=Entries)
 
 
 class Register:
@@ -42,13 +44,22 @@ class Register:
     def __init__(self, ground: Ground) -> None:
         """Care for nothing."""
         self._ground = ground
-        self.entries: dict[str, m.Entry] = {}
+        self.entries = Entries()
         self.copies: dict[NodeId, _Copy] = {}
         self._kept_by: dict[NodeId, dict[str, tuple[int, int]]] = {}  # which leaf has which versions
         self._sent_to: dict[NodeId, dict[str, tuple[int, int, Instant]]] = {}  # what is on its way, and since when
         self._sends_soon = False
         self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
         self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
+
+    def has_room_for(self, entry: m.Entry, by: Peer) -> bool:
+        """Whether there is room for what another says of an app; says so if there is not."""
+        held = self.entries.bytes + sum(copy.entries.bytes for copy in self.copies.values())
+        has_room = held + bytes_of(entry) <= HELD_MAX
+        if not has_room:
+            why = f"{entry.spec.name}: what stewards know of apps is more than {HELD_MAX >> 20} MB"
+            self._ground.emit(NoteRefused(by, why))
+        return has_room
 
     def put(self, entry: m.Entry) -> None:
         """Keep a new version of an entry, and see that leaves keep it too."""
@@ -88,9 +99,9 @@ class Register:
             app, copy = entry.spec.name, self.copies.setdefault(steward.id, _Copy(steward, self._ground.now))
             passed: m.Entry = msgspec.structs.replace(entry, term=term, version=0)
             known = copy.entries.get(app)
-            if known is None or passed.is_newer_than(known):
+            if passed.is_newer_than(known):
                 copy.entries[app] = passed
-            elif passed.phase in ENDS:
+            elif known is not None and passed.phase in ENDS:
                 copy.entries[app] = self._ended_for(steward, known)
 
     def moved(self, app: str, term: int, steward: Peer) -> None:
@@ -213,20 +224,16 @@ class Register:
 
     def keep(self, message: m.ReplicaSent) -> None:
         """Keep entries of another's register."""
-        copy = self.copies.get(message.steward.id)
-        if copy is None and message.entries:
-            copy = self.copies[message.steward.id] = _Copy(message.steward, self._ground.now)
-        if copy is None:
-            self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, (), 0))
-            return
+        copy = self.copies.get(message.steward.id) or _Copy(message.steward, self._ground.now)
         copy.steward = message.steward
         if message.sender.id == message.steward.id:
             copy.heard = self._ground.now
         for entry in message.entries:
-            if entry.is_newer_than(copy.entries.get(entry.spec.name)):
+            if entry.is_newer_than(copy.entries.get(entry.spec.name)) and self.has_room_for(entry, message.sender):
                 copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
+                self.copies[message.steward.id] = copy
         apps = [entry.spec.name for entry in message.entries] or copy.entries  # without any we are asked for all
-        kept = tuple((app, copy.entries[app].term, copy.entries[app].version) for app in apps)
+        kept = tuple((app, copy.entries[app].term, copy.entries[app].version) for app in apps if app in copy.entries)
         self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept, len(copy.entries)))
 
     def _with_its_end(self, entry: m.Entry, steward: Peer) -> m.Entry:
@@ -255,7 +262,7 @@ class Register:
         """Tell stewards that are silent about their registers what we keep for them: they may have forgotten it."""
         for copy in self.copies.values():
             if self.is_silent(copy, self._ground.config.copy_silence_max):
-                self._tell_kept(copy.steward, copy, copy.entries)
+                self.tell_kept(copy.steward, copy)
 
     def pass_on(self) -> None:
         """Leave with our neighbours what we keep for silent stewards: they may have forgotten it, and all others too.
@@ -265,15 +272,19 @@ class Register:
         for copy in self.copies.values():
             if self.is_silent(copy, self._ground.config.copy_silence_max):
                 for peer in self._keepers():
-                    self._tell_kept(peer, copy, copy.entries)
+                    self.tell_kept(peer, copy)
 
     def give_back(self, message: m.ReplicaWanted) -> None:
         """Tell a steward what we keep of apps that it has forgotten."""
         copy = self.copies.get(message.sender.id)
         if copy is not None:
-            self._tell_kept(copy.steward, copy, message.apps)
+            self._tell_some(copy.steward, copy, message.apps)
 
-    def _tell_kept(self, to: Peer, copy: _Copy, apps: Iterable[str]) -> None:
+    def tell_kept(self, to: Peer, copy: _Copy) -> None:
+        """Tell somebody all that we keep for a steward."""
+        self._tell_some(to, copy, copy.entries)
+
+    def _tell_some(self, to: Peer, copy: _Copy, apps: Iterable[str]) -> None:
         entries = tuple(copy.entries[app] for app in apps if app in copy.entries)
         for start in range(0, len(entries), ENTRIES_MAX):
             some = entries[start : start + ENTRIES_MAX]

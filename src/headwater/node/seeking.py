@@ -11,7 +11,6 @@ may be more of them than it takes.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -135,6 +134,7 @@ class Seeking:
 
     def _look(self, owned: Owned) -> None:
         ground = self._ground
+        self._by_number.pop(owned.number, None)
         owned.number = ground.rng.getrandbits(62)
         self._by_number[owned.number] = owned.spec.name
         known = self._with_room(owned.full)
@@ -367,10 +367,6 @@ class Seeking:
     def forget(self, peer: Peer) -> None:
         """Count on a steward no more."""
         self._known.pop(peer.id, None)
-
-    def waiting(self) -> Iterator[str]:
-        """Go through the apps that have no steward yet."""
-        return (app for app, owned in self.owned.items() if not owned.is_registered)
 
 
 def search_hops(ground: Ground) -> int:

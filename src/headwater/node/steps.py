@@ -17,7 +17,6 @@ from headwater.node.part import Ground
 from headwater.node.register import Register
 from headwater.node.row_messages import HomeTold, HomeWanted
 from headwater.node.state_messages import StateHere, StateLost, StateSought
-from headwater.node.terms import version_after
 from headwater.planner.placement import PlacementPolicy
 
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
@@ -32,11 +31,17 @@ class Steps:
         """Deploy nothing."""
         self._ground, self._register, self._policy = ground, register, policy
         self.deployments: dict[str, Deployment] = {}
-        self._rooms_asked: dict[int, str] = {}
+        self._room_questions: dict[int, str] = {}  # by number, which app it is about
+
+    def begin(self, app: str) -> None:
+        """Know nothing of an app beyond its entry."""
+        if app in self.deployments:
+            self._close_room_question(self.deployments[app])
+        self.deployments[app] = Deployment()
 
     def forget(self, app: str) -> None:
         """Do no more for an app."""
-        del self.deployments[app]
+        self._close_room_question(self.deployments.pop(app))
         self._ground.timers.cancel(("deploy", app))
 
     def _entry(self, app: str) -> m.Entry | None:
@@ -44,7 +49,7 @@ class Steps:
 
     def change(self, entry: m.Entry, **changes: object) -> m.Entry:
         """Keep a new version of an app's entry."""
-        changed: m.Entry = msgspec.structs.replace(entry, version=version_after(entry.version), **changes)
+        changed: m.Entry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
         if changed.phase != entry.phase:
             self.deployments[entry.spec.name].begin_phase()
         self._register.put(changed)
@@ -79,12 +84,23 @@ class Steps:
             return  # a source that does not answer is passed over in the end, as long as there is another
         unknown = [peer for peer in deployment.nodes_on_ways() if peer.id not in deployment.rooms]
         if unknown and deployment.tries <= 2 * ground.config.tries_max:
-            number = ground.rng.getrandbits(62)
-            self._rooms_asked[number] = spec.name
+            question = self._room_question(spec.name, deployment)
             for peer in unknown:
-                ground.send(peer, m.RoomAsked(ground.own, number))
+                ground.send(peer, m.RoomAsked(ground.own, question))
             return
         self._find_spots(entry, deployment)
+
+    def _room_question(self, app: str, deployment: Deployment) -> int:
+        """Return the number of the open question for rooms: who is slow answers in time when it is asked again."""
+        if deployment.room_question is None:
+            deployment.room_question = self._ground.rng.getrandbits(62)
+            self._room_questions[deployment.room_question] = app
+        return deployment.room_question
+
+    def _close_room_question(self, deployment: Deployment) -> None:
+        if deployment.room_question is not None:
+            del self._room_questions[deployment.room_question]
+            deployment.room_question = None
 
     def _find_spots(self, entry: m.Entry, deployment: Deployment) -> None:
         spots = deployment.place(entry, self._policy)
@@ -109,13 +125,13 @@ class Steps:
 
     def room_told(self, message: m.RoomTold) -> None:
         """Take note of the room on a way; with the last one go on."""
-        app = self._rooms_asked.get(message.number)
+        app = self._room_questions.get(message.number)
         entry, deployment = self._entry(app or ""), self.deployments.get(app or "")
         if app is None or entry is None or deployment is None or entry.phase != AppPhase.PLACING:
             return
         deployment.rooms[message.sender.id] = message
         if all(peer.id in deployment.rooms for peer in deployment.nodes_on_ways()):
-            self._rooms_asked.pop(message.number, None)
+            self._close_room_question(deployment)
             self._find_spots(entry, deployment)
 
     def _start(self, entry: m.Entry, deployment: Deployment) -> None:
@@ -168,7 +184,7 @@ class Steps:
         for placed in entry.placed:
             if (placed.instance, placed.host.id, placed.lot) == (message.instance, message.sender.id, message.lot):
                 whence = m.Whence(placed.host, placed.lot) if message.has_copy else None
-                anew = msgspec.structs.replace(placed, lot=(entry.term, version_after(entry.version)), whence=whence)
+                anew = msgspec.structs.replace(placed, lot=(entry.term, entry.version + 1), whence=whence)
                 replaced = tuple(anew if one is placed else one for one in entry.placed)
                 self._start(self.change(entry, placed=replaced, phase=AppPhase.STARTING), deployment)
                 return

@@ -1,14 +1,16 @@
 """What the nodes of a tree say to one another. A tree is named by its key on the ring."""
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from headwater.model.peers import NodeId, Peer
 from headwater.overlay.messages import Message
 
 CHILDREN_MAX: Final = 4_096  # of one node in one tree
 SUMMARIES_MAX: Final = 64  # names in one aggregate
+SUMMARY_NAME_MAX: Final = 100  # characters of one
 PATH_MAX: Final = 64  # nodes from a leaf of a tree to its root; a ring of 128 bits needs 33
 
 
@@ -35,7 +37,7 @@ def of_one(value: float) -> Summary:
     return Summary(1, value, value, value)
 
 
-Summaries = dict[str, Summary]
+Summaries = Annotated[dict[Annotated[str, Meta(max_length=SUMMARY_NAME_MAX)], Summary], Meta(max_length=SUMMARIES_MAX)]
 
 
 class TreeJoin(Message, frozen=True, tag="tj"):
@@ -49,7 +51,7 @@ class TreeTold(Message, frozen=True, tag="tt"):
     """You are my child, and this is the way from me to the root, as far as I know it."""
 
     key: NodeId
-    path: tuple[Peer, ...]
+    path: Annotated[tuple[Peer, ...], Meta(max_length=PATH_MAX)]
     is_rooted: bool  # whether the last of the path is the root
 
 

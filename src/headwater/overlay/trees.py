@@ -23,6 +23,7 @@ from headwater.overlay.ring import Ring
 from headwater.overlay.timers import Timers
 
 SEEN_MAX: Final = 1_024  # numbers of messages that went down, to send each once
+TREES_MAX: Final = 10_000  # in which we take children; those of our own apps we are in whatever their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +321,11 @@ class Trees:
                 self._go_down(key, number, payload)
 
     def _join_heard(self, message: m.TreeJoin) -> None:
-        tree, sender = self._tree(message.key), message.sender
+        sender = message.sender
+        if message.key not in self._trees and len(self._trees) >= TREES_MAX:
+            self._send(sender, m.TreeLeave(self._ring.own, message.key))
+            return
+        tree = self._tree(message.key)
         if tree.is_child_of(sender):
             # Two who took each other for a parent, while the ring was changing: whoever is nearer to the key decides.
             self._find_parent(tree)

@@ -152,8 +152,8 @@ class FlowWorld(TroubledWorld):
                     self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
             case NoteDrained():
                 self.timeline.after(0, self._gone, address)
-            case NoteRefused(why):
-                raise Broken(f"{address} refused {why}", address)
+            case NoteRefused(sender, why):
+                raise Broken(f"{address} refused what {sender} sent: {why}", address)
 
     def _keep_placed(self, owner: Node, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
         """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""

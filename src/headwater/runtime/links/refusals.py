@@ -45,6 +45,7 @@ class Reason(StrEnum):
     TOO_MANY_REQUESTS = "too many requests at once"
     UNKNOWN_REQUEST = "there is no such request"
     UNTRUSTED_FLOW = "it brought a flow that nobody has signed who may submit"
+    UNUSABLE = "it sent what cannot be true, or more than there is room for"
     REPLACED = "the same node came from another address; has its certificate been copied?"
     NOT_LOOPBACK = "it is not on this machine, and this node is insecure"
 

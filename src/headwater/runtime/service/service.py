@@ -52,6 +52,7 @@ from headwater.node.messages import BULKY, AnyNodeMessage
 from headwater.node.node import Node as Machine
 from headwater.overlay.events import CongestionChanged
 from headwater.runtime.config import NodeConfig
+from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
@@ -246,8 +247,8 @@ class NodeService:
                 if self.keeping.owned[app].upgrading is None:
                     self.keeping.drop(app)
                 self._ended.pop(app, asyncio.Event()).set()
-            case NoteRefused(why):
-                log.warning("refused: %s", why)
+            case NoteRefused(sender, why):
+                self.wire.refused(Reason.UNUSABLE, str(sender), why)
             case NoteStewardFound(app, steward, _):
                 log.info("%s is in the care of %s", app, steward)
             case NoteDrained():
