@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Final
 
@@ -48,13 +49,30 @@ def test_an_engine_that_never_started_changes_nothing_when_it_is_stopped() -> No
 
 
 def test_what_is_there_when_an_engine_has_started_is_not_walked_until_one_stops() -> None:
-    """What an engine had must not stay for ever, though it was set aside."""
+    """What an engine had must not stay for ever, though it was set aside; for those that stay it is as before."""
     process = EngineProcess()
-    process.engine_starts("one")
-    process.engine_started()
+    for engine in ("one", "other"):
+        process.engine_starts(engine)
+        process.engine_started()
     assert gc.get_freeze_count() > 0
+    had: _InCircle | None = _InCircle()
+    found = weakref.ref(had)
+    process.engine_started()
+    had = None
+    gc.collect()
+    assert found() is not None, "set aside, so nobody looks for it"
     process.engine_stopped("one")
+    assert found() is None
+    assert gc.get_freeze_count() > 0
+    process.engine_stopped("other")
     assert gc.get_freeze_count() == 0
+
+
+class _InCircle:
+    """Something that only the garbage collection finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
 
 
 def test_memory_is_given_back_once_a_minute_however_many_engines_look() -> None:

@@ -92,7 +92,12 @@ def know_text(directory: Path, at_top: Iterable[str]) -> None:
     `at_top` names what it has imported itself. Where the text is not, as on another machine, nothing is found.
     """
     with _LOCK:
-        if str(directory) not in _texts and len(_names_in(directory)) > 1:
+        if str(directory) in _texts:
+            return
+        for other in [Path(known) for known in _texts]:
+            if not other.exists():  # deleted by the node, of which we are a worker
+                forget_text(other)
+        if len(_names_in(directory)) > 1:
             _texts[str(directory)] = text = _Text(directory)
             text.at_top = sorted(at_top)
             _by_file.clear()

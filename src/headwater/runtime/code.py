@@ -78,22 +78,22 @@ def _pack(plan: ChainPlan) -> bytes:
 
 
 class CodeShelf:
-    """The chains this process has opened, so that code is read and opened once and not per turn."""
+    """The chains that a worker has opened, so that code is read and opened once and not per turn."""
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._open: dict[tuple[bytes, AppId, int], tuple[ChainPlan, OpenChain]] = {}
+        self._open: dict[tuple[AppId, int], tuple[ChainPlan, OpenChain]] = {}
 
-    def find(self, snapshot: Snapshot, term: bytes, app: AppId, number: int) -> tuple[ChainPlan, OpenChain]:
+    def find(self, snapshot: Snapshot, app: AppId, number: int) -> tuple[ChainPlan, OpenChain]:
         """Return the chain whose code has this number, opened."""
-        known = self._open.get((term, app, number))
+        known = self._open.get((app, number))
         if known is None:
             if len(self._open) >= _KNOWN_MAX:
                 self._open.clear()
             packed = snapshot.get(code_key(app, number))
             if packed is None:
                 raise StoreError(f"the store lacks code {number} of app {app}")
-            known = self._open[term, app, number] = _load(packed, app)
+            known = self._open[app, number] = _load(packed, app)
         return known
 
 

@@ -78,6 +78,8 @@ class EngineProcess:
             gc.unfreeze()
             if not self._engines:
                 sys.setswitchinterval(self._usual_switch_s)
+                return
+        self.engine_started()  # for those that stay
 
     def look(self) -> None:
         """Give memory back now and then; engines call this all the time."""

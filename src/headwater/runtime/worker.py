@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,13 +25,6 @@ from headwater.runtime.store import LmdbStore
 from headwater.runtime.wire import Done, Goodbye, Heartbeat, Hello, Line, Part, Turn
 
 RETRY_S: Final = 1.0
-
-# A Spark Python worker is used for one task after another, and a process must not open an LMDB environment twice.
-_open_stores: dict[tuple[str, int], LmdbStore] = {}
-_shelves: dict[int, CodeShelf] = {}  # for each worker, which may be a thread: an opened processor serves one at a time
-# By the term of the store that they are known of, and for each worker, which may be a thread.
-_schemas: dict[tuple[bytes, int], Schemas] = {}
-_memories: dict[tuple[bytes, int], StateMemory] = {}
 
 
 def now_us() -> int:
@@ -66,55 +58,59 @@ def serve(
             sock.connect(address.socket)
             line = Line(sock)
             line.send(hello)
-            _serve(line, store if store is not None else _store(address))
+            with contextlib.nullcontext(store) if store is not None else _opened(address) as found:
+                _Worker(found).serve(line)
     elif address.door is not None:
         with contextlib.closing(connect(address.door, hello)) as far_line:
-            _serve(far_line, RemoteStore(far_line))
+            _Worker(RemoteStore(far_line)).serve(far_line)
     else:
         raise NodeOutOfReach("this worker is not on its node's machine, and the node has remote_port='never'")
 
 
-def _store(address: NodeAddress) -> LmdbStore:
-    key = (address.store, os.getpid())
-    if key not in _open_stores:
-        _open_stores[key] = LmdbStore(Path(address.store), disk_bytes=address.disk_bytes, power_safe=address.power_safe)
-    return _open_stores[key]
+def _opened(address: NodeAddress) -> contextlib.closing[LmdbStore]:
+    """Open a node's store for as long as we work for it: Spark uses this process for one node after another."""
+    store = LmdbStore(Path(address.store), disk_bytes=address.disk_bytes, power_safe=address.power_safe)
+    return contextlib.closing(store)
 
 
-def _serve(line: Line | RemoteLine, store: Store) -> None:
-    while True:
-        match line.receive():
-            case Turn(term, parts):
-                line.send(Done(run_turn(store, term, parts)))
-            case Heartbeat():
-                pass
-            case Goodbye():
-                return
-            case None:  # the pool starts another in our place
-                raise ConnectionResetError("the node hung up or has been silent for too long")
+class _Worker:
+    """One worker of a node, and what it knows of the node's store."""
 
+    def __init__(self, store: Store) -> None:
+        """Know nothing; chains are opened for this worker alone, as a processor serves one at a time."""
+        self._store = store
+        self._shelf, self._schemas, self._memory = CodeShelf(), Schemas(), StateMemory()
 
-def run_turn(store: Store, term: bytes, parts: list[Part]) -> list[TurnReport]:
-    """Run one turn; a chain that cannot even be loaded is reported like one that raised."""
-    chains: dict[InstanceId, tuple[ChainPlan, OpenChain]] = {}
-    reports: list[TurnReport] = []
-    assignments = []
-    shelf = _shelves.setdefault(threading.get_ident(), CodeShelf())
-    with store.read() as snapshot:
-        for part in parts:
-            instance = InstanceId(AppId(part.app), part.instance)
-            try:
-                chains[instance] = shelf.find(snapshot, term, instance.app, part.code)
-            except HeadwaterError as failure:
-                reports.append(_not_run(part, failure))
-            else:
-                assignments.append(Assignment(instance, part.rows_max, part.condemn))
-    if isinstance(store, RemoteStore):
-        store.companions = companions_of({instance: plan for instance, (plan, _) in chains.items()})
-    worker = (term, threading.get_ident())
-    schemas = _schemas.setdefault(worker, Schemas())
-    memory = _memories.setdefault(worker, StateMemory())
-    return reports + TurnRunner(store, term, chains, now_us, schemas, memory).run(assignments)
+    def serve(self, line: Line | RemoteLine) -> None:
+        while True:
+            match line.receive():
+                case Turn(term, parts):
+                    line.send(Done(self._run_turn(term, parts)))
+                case Heartbeat():
+                    pass
+                case Goodbye():
+                    return
+                case None:  # the pool starts another in our place
+                    raise ConnectionResetError("the node hung up or has been silent for too long")
+
+    def _run_turn(self, term: bytes, parts: list[Part]) -> list[TurnReport]:
+        """Run one turn; a chain that cannot even be loaded is reported like one that raised."""
+        store = self._store
+        chains: dict[InstanceId, tuple[ChainPlan, OpenChain]] = {}
+        reports: list[TurnReport] = []
+        assignments = []
+        with store.read() as snapshot:
+            for part in parts:
+                instance = InstanceId(AppId(part.app), part.instance)
+                try:
+                    chains[instance] = self._shelf.find(snapshot, instance.app, part.code)
+                except HeadwaterError as failure:
+                    reports.append(_not_run(part, failure))
+                else:
+                    assignments.append(Assignment(instance, part.rows_max, part.condemn))
+        if isinstance(store, RemoteStore):
+            store.companions = companions_of({instance: plan for instance, (plan, _) in chains.items()})
+        return reports + TurnRunner(store, term, chains, now_us, self._schemas, self._memory).run(assignments)
 
 
 def _not_run(part: Part, failure: HeadwaterError) -> TurnReport:

@@ -276,10 +276,10 @@ class Plant:
         is_news = self.troubles.failed(place, wanted, why, now_us())
         log.log(logging.ERROR if is_news else logging.DEBUG, "%s: %s; it is tried again", place[0], why)
 
-    def stumbled(self, wanted: Startable, mistake: Exception) -> None:
-        """Try again also what something kept from starting that nobody foresaw: its app would wait for it for ever."""
+    def postpone(self, wanted: Startable, why: str) -> None:
+        """Try again later what did not even begin, or failed as nobody foresaw: its app would wait for it for ever."""
         place = (wanted.id, None) if isinstance(wanted, KeptFlow) else (wanted.app, wanted.instance)
-        self._failed(place, wanted, f"unforeseen ({type(mistake).__name__}): {mistake}")
+        self._failed(place, wanted, why)
 
     def _mended(self, place: Place) -> None:
         if self.troubles.mended(place):

@@ -70,6 +70,7 @@ from headwater.runtime.service.replying import Replies
 from headwater.runtime.service.requests import REQUESTS
 from headwater.runtime.service.signing import Trust
 from headwater.runtime.service.upgrading import Upgrades
+from headwater.runtime.service.wishes import Wishes
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
 from headwater.runtime.voices import Voice, speak_with
@@ -82,9 +83,6 @@ UPKEEP_S: Final = 1.0
 LAST_ACT_S: Final = 20.0  # for what is being done when a node is stopped: state is copied, a broker dialled
 PEERS_S: Final = 30.0  # between two notes of who is there
 ASK_S: Final = 10.0  # between two words of where our apps are, and two looks after what does not run here
-
-
-_Wish = StartInstance | AwaitInstance | EmptyInstance | StopInstance | KeptFlow | Callable[[], Awaitable[None]]
 
 
 class NodeService:
@@ -106,7 +104,7 @@ class NodeService:
         self._rng = Random(SystemRandom().getrandbits(128))
         self._began = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
         self._timer: asyncio.TimerHandle | None = None
-        self._wanted: asyncio.Queue[_Wish] = asyncio.Queue()
+        self._wishes = Wishes()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
@@ -122,7 +120,7 @@ class NodeService:
         settings = self.settings
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
-        forget_texts(settings.flows)
+        await asyncio.to_thread(forget_texts, settings.flows)
         await asyncio.to_thread(self._start_engine)
         try:
             self._assemble()
@@ -234,8 +232,10 @@ class NodeService:
                 self.wire.send(to, message)
             case NoteRowsPut() | NoteRowsGone():
                 self.plant.note(effect)
-            case StartInstance() | AwaitInstance() | EmptyInstance() | StopInstance():
-                self._wanted.put_nowait(effect)
+            case StartInstance() | AwaitInstance():
+                self._want_started(effect)
+            case EmptyInstance() | StopInstance():
+                self._wishes.put(effect)
             case NotePlaced(app, placed, has_run):
                 owned = self.keeping.owned[app]
                 owned.placed, owned.has_run = placed, has_run
@@ -258,10 +258,14 @@ class NodeService:
                 self._loop.call_soon(self._end_again)
                 log.info("in the ring as %s, zone %s", self.own, self.own.zone)
 
+    def _want_started(self, wanted: Startable) -> None:
+        if not self._wishes.put(wanted):
+            self.plant.postpone(wanted, "too much else is to be started here")
+
     async def _carry_out_all(self) -> None:
         """Do what the machines want of the engine, one after the other, until this node stops."""
         while not self._is_stopping:
-            match await self._wanted.get():
+            match await self._wishes.next():
                 case StartInstance() as start:
                     await self._carefully(self.plant.start(start), start)
                 case AwaitInstance() as awaited:
@@ -281,7 +285,7 @@ class NodeService:
         except Exception as mistake:  # our mistake: it must be heard, and must not keep others from running
             log.exception("something that the node wanted was not done")
             if tried_again is not None:
-                self.plant.stumbled(tried_again, mistake)
+                self.plant.postpone(tried_again, f"unforeseen ({type(mistake).__name__}): {mistake}")
 
     def new_id(self, name: str) -> str:
         """Return an id for an app that is submitted here: no two submissions have the same, whatever their names."""
@@ -307,7 +311,7 @@ class NodeService:
                 if not done.done():
                     done.set_result(None)
 
-        self._wanted.put_nowait(do)
+        self._wishes.put(do)
         await done
 
     def above(self, key: NodeId) -> tuple[Peer, ...]:
@@ -353,7 +357,7 @@ class NodeService:
         self.rates.sample(self.plant)
         self._tell_congestion()
         for wanted in self.plant.troubles.due(now_us()):
-            self._wanted.put_nowait(wanted)
+            self._want_started(wanted)
 
     def _tell_congestion(self) -> None:
         level = self.wire.congestion()
@@ -380,7 +384,7 @@ class NodeService:
         self._is_stopping = True
         await self.upgrades.stop()
         carrying, *others = self._tasks
-        self._wanted.put_nowait(_nothing)  # in case it waits for something to do
+        self._wishes.put(_nothing)  # in case it waits for something to do
         await asyncio.wait({carrying}, timeout=LAST_ACT_S)  # what is half done has the store in its hands
         for task in (carrying, *others):
             task.cancel()
