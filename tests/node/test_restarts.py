@@ -3,11 +3,11 @@
 import pytest
 
 from headwater.model.peers import Peer
+from headwater.model.terms import term_after
 from headwater.model.time import SECOND, Instant
 from headwater.node.deployment import AppPhase
 from headwater.node.events import LeaveWanted, MessageReceived, NodeStarted, SendMessage
 from headwater.node.messages import LoadTold, ReplicaSent
-from headwater.node.terms import term_after
 from headwater.overlay.messages import LeafProbe
 from headwater.sim.nodes import NodeWorld
 from tests.node.test_apps_on_a_ring import hosts, stewards, with_apps

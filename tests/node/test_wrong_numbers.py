@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from headwater.model.peers import Peer, key_of
+from headwater.model.terms import TERM_MAX, VERSION_MAX, is_counted, term_after
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.entries import HELD_MAX, Entries, bytes_of
@@ -11,7 +12,6 @@ from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, Send
 from headwater.node.hosting import PLACES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
-from headwater.node.terms import TERM_MAX, VERSION_MAX, is_counted, term_after
 from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
 from headwater.overlay.trees import TREES_MAX
 from headwater.sim.nodes import NodeWorld

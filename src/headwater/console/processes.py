@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.temporary import delete_left_by
 
@@ -127,7 +128,7 @@ class NodeProcesses:
             self.all_ended.set()
 
     def _heard(self, node: NodeProcess, line: bytes) -> None:
-        with suppress(msgspec.DecodeError):  # something else that was printed, by code of a flow
+        with suppress(*UNDECODABLE):  # something else that was printed, by code of a flow
             said = msgspec.json.decode(line, type=Said)
             if said.event == "listening":
                 node.address = said.address

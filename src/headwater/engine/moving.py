@@ -30,15 +30,16 @@ from headwater.engine.store import (
     times_key,
 )
 from headwater.engine.times import Times
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.entries import belongs_to, is_shared
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.terms import Lot
 
 _LOT: Final = struct.Struct("<QQ?")
 _GIVEN: Final = struct.Struct("<QQ16s")
 _NAME_BYTES_MIN: Final = 11  # of a piece of state: what it is, a time, a group
 
-Lot = tuple[int, int]
 Place = tuple[int, bytes, int]  # the number of an operator, the name of an entry of its state, and a byte of the entry
 Held = tuple[int, bytes, int, bytes]  # and what stands there
 
@@ -232,5 +233,5 @@ def take_up(txn: Transaction, instance: InstanceId, own_origin: bytes, standing:
 def _check_times(packed: bytes) -> None:
     try:
         msgspec.msgpack.decode(packed, type=Times)
-    except msgspec.MsgspecError as damage:
+    except UNDECODABLE as damage:
         raise StoreError(f"what should tell how far event time has come does not: {damage}") from damage

@@ -7,6 +7,7 @@ import msgspec
 from headwater.dataflow.connectors import Position
 from headwater.engine.ledger import SourceCounts
 from headwater.engine.store import Snapshot, Transaction, position_key
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId
 
@@ -35,7 +36,7 @@ def read_record(snapshot: Snapshot, app: AppId, number: int) -> ConnectorRecord:
     packed = snapshot.get(position_key(app, number))
     try:
         return ConnectorRecord() if packed is None else _DECODER.decode(packed)
-    except msgspec.MsgspecError as damage:
+    except UNDECODABLE as damage:
         raise StoreError(f"the position of connector {number} of app {app} is damaged: {damage}") from damage
 
 

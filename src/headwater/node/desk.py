@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from headwater.model.peers import Peer
+from headwater.model.terms import is_counted, term_after
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
@@ -19,7 +20,6 @@ from headwater.node.part import Ground
 from headwater.node.register import ENTRIES_MAX, Register
 from headwater.node.seeking import Seen
 from headwater.node.steps import Steps
-from headwater.node.terms import is_counted, term_after
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from headwater.engine.store import QueueRecord
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
+from headwater.model.terms import Lot
 from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Placed
 from headwater.overlay.events import CongestionChanged, OverlayConfig, SendingWanted
@@ -139,7 +140,7 @@ class StartInstance(NamedTuple):
     anchor: Peer
     flow: bytes
     key: NodeId
-    lot: tuple[int, int] = (0, 0)
+    lot: Lot = (0, 0)
 
 
 class AwaitInstance(NamedTuple):

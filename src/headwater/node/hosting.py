@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.model.peers import NodeId, Peer
+from headwater.model.terms import Lot
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.events import AwaitInstance, StartInstance, StopInstance
@@ -31,7 +32,7 @@ class Hosted:
     steward: Peer
     anchor: Peer
     heard: Instant  # when a steward last answered us
-    lot: tuple[int, int] = (0, 0)
+    lot: Lot = (0, 0)
     is_arriving: bool = False  # what it had elsewhere has yet to come
     strange_since: Instant | None = None  # no steward that we asked knows of it
 

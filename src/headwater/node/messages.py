@@ -8,10 +8,10 @@ from msgspec import Meta
 
 from headwater.model.ids import INSTANCES_MAX, NAME_CHARS_MAX, AppName, InstanceNumber, PlaceNumber
 from headwater.model.peers import NodeId, Peer
+from headwater.model.terms import Lot, Term, Version
 from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage, RowsSent
 from headwater.node.state_messages import AnyStateMessage, StateTold
-from headwater.node.terms import Lot, Term, Version
 from headwater.overlay.messages import AnyMessage as RingMessage
 from headwater.overlay.messages import Message
 from headwater.overlay.tree_messages import AnyTreeMessage

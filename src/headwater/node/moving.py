@@ -26,7 +26,6 @@ from typing import Final, NamedTuple
 from headwater.engine.channels import origin_of
 from headwater.engine.moving import (
     BEGINNING,
-    Lot,
     Place,
     Standing,
     clear_state,
@@ -47,6 +46,7 @@ from headwater.engine.store import Transaction, read_queue
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import InstanceId
 from headwater.model.peers import Peer
+from headwater.model.terms import Lot
 from headwater.model.time import SECOND, Duration, Instant
 from headwater.node import messages as m
 from headwater.node import state_messages as s
@@ -297,7 +297,7 @@ class Moving:
                 fetching.after = BEGINNING
             self.again(spot)
 
-    def _expected(self, spot: Spot, sender: Peer, lot: tuple[int, int]) -> Fetching | None:
+    def _expected(self, spot: Spot, sender: Peer, lot: Lot) -> Fetching | None:
         """Return what is being fetched, if this one was asked for it under that lot."""
         fetching = self.fetching.get(spot)
         if fetching is None or (sender.id, lot) not in [(one.host.id, one.lot) for one in fetching.sought]:
@@ -390,7 +390,7 @@ class Moving:
         found = self._found(spot)
         return found.lot() == lot if found is not None else self._dock is not None and self._dock.holds(spot[0])
 
-    def stays(self, spot: Spot, lot: tuple[int, int]) -> None:
+    def stays(self, spot: Spot, lot: Lot) -> None:
         """Give an instance away no more, that is to run here after all."""
         found = self._found(spot)
         if spot in self.giving and found is not None and found.lot() == lot:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from headwater.model.ids import AppName, InstanceNumber
-from headwater.node.terms import Lot
+from headwater.model.terms import Lot
 from headwater.overlay.messages import Message
 
 PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms

@@ -38,6 +38,7 @@ from headwater.engine.reports import Trouble
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import read_queue
 from headwater.engine.times import read_times
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.runtime.pool import Pool
 from headwater.runtime.store import LmdbStore
@@ -95,7 +96,7 @@ class Connection(asyncio.Protocol):
         try:
             for encoded in cut_frames(self._buffer):
                 self._dispatcher.heard(self, from_worker.decode(encoded))
-        except (BrokenFrame, ValueError) as damage:  # msgspec's errors are ValueErrors
+        except (BrokenFrame, *UNDECODABLE) as damage:
             log.error("worker %s sent what is no message, and is dropped: %s", self.number, damage)
             self.transport.abort()
 

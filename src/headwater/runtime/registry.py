@@ -18,6 +18,7 @@ from headwater.engine.adopting import adopt, adopt_as_it_lies, rows_waiting
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.positions import read_record
 from headwater.engine.store import Snapshot, Transaction, app_prefixes, app_record_key, code_key, code_prefix
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError, StoreError
 from headwater.model.ids import AppId
 from headwater.runtime.app import App
@@ -220,7 +221,7 @@ def _read(snapshot: Snapshot, name: str) -> AppRecord | None:
     stored = snapshot.get(app_record_key(name))
     try:
         return None if stored is None else msgspec.msgpack.decode(stored, type=AppRecord)
-    except msgspec.MsgspecError as damage:
+    except UNDECODABLE as damage:
         raise StoreError(f"the record of app {name!r} is damaged: {damage}") from damage
 
 

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import StoreError
 from headwater.model.ids import WorkerId
 from headwater.runtime.address import Door
@@ -134,7 +135,7 @@ class RemoteConnection(Connection):
         try:
             for encoded in self._inbox.put(data):
                 self._heard(from_remote.decode(encoded))
-        except (BrokenFrame, ValueError) as damage:  # msgspec's errors are ValueErrors
+        except (BrokenFrame, *UNDECODABLE) as damage:
             self._drop(str(damage))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -38,7 +38,7 @@ from headwater.engine.events import (
 from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all, without_giants
 from headwater.engine.keyed_state import StateMemory
 from headwater.engine.ledger import Ledger, read_ledger
-from headwater.engine.moving import Lot, all_lots, begin_under
+from headwater.engine.moving import all_lots, begin_under
 from headwater.engine.opening import queues_of, wake_us_of
 from headwater.engine.plans import ChainPlan, Outlet, plan_chain, source_outlets
 from headwater.engine.positions import ConnectorRecord, read_record
@@ -50,6 +50,7 @@ from headwater.engine.taking import advance, take
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.model.peers import NodeId
+from headwater.model.terms import Lot
 from headwater.model.time import MILLISECOND, SECOND, Instant
 from headwater.node.events import (
     AppClosed,

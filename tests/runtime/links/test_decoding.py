@@ -7,12 +7,15 @@ import contextlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headwater.model.decoding import UNDECODABLE
+from headwater.model.errors import FlowError
 from headwater.model.ids import APP_CHARS_MAX, INSTANCES_MAX, NAME_CHARS_MAX
 from headwater.model.peers import ADDRESS_CHARS_MAX, ID_BYTES, ZONE_CHARS_MAX, NodeId, Peer
 from headwater.node.messages import (
@@ -34,6 +37,9 @@ from headwater.node.state_messages import StateSought
 from headwater.overlay.messages import Heartbeat
 from headwater.runtime.links.incoming import message_decoder
 from headwater.runtime.links.speech import packed, unpacked
+from headwater.runtime.service.flow_text import read_flow
+from headwater.runtime.service.questions import AnswerKind, QuestionKind
+from headwater.runtime.service.requests import REQUESTS
 from headwater.runtime.wire import BrokenFrame
 from tests.runtime.links.fuzz import decode_anything
 
@@ -49,6 +55,7 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=5) | st.dic
 @given(st.binary(max_size=500))
 @example(b"\x01\xff\xff\xff\xff" + b"x" * 20)
 @example(b"\x00" + b"\x91" * 400)
+@example(msgspec.msgpack.encode(["hb", (bytes(ID_BYTES), "here", "z")]).replace(b"here", b"\xff\xff\xff\xff"))
 def test_bytes_are_decoded_or_refused(data: bytes) -> None:
     decode_anything(data)
 
@@ -58,11 +65,38 @@ def test_values_in_the_form_of_a_message_are_one_or_refused(kind: str, sender: o
     """Nearly right is what an older or an evil node sends."""
     try:
         message = message_decoder.decode(msgspec.msgpack.encode([kind, sender, *rest]))
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return
     assert len(message.sender.id) == ID_BYTES
     again = message_decoder.decode(unpacked(packed(message, None), 1 << 20))
     assert msgspec.msgpack.encode(again) == msgspec.msgpack.encode(message)
+
+
+NAMES = st.text("ab/.\0", max_size=6).map(lambda name: f"{name}.py") | st.text(max_size=10)
+FLOWS = st.fixed_dictionaries(
+    {"name": st.text(), "fingerprint": st.text(), "written": NAMES},
+    optional={"files": st.dictionaries(NAMES, st.text(), max_size=3), "called": NAMES, "ends": VALUES},
+)
+CALLS = (*get_args(QuestionKind), *get_args(AnswerKind), *REQUESTS.roles)
+
+
+@given(st.sampled_from(CALLS), st.lists(VALUES, min_size=10, max_size=10))
+def test_values_in_the_form_of_a_question_or_a_request_are_one_or_refused(
+    kind: type[msgspec.Struct], values: list[object]
+) -> None:
+    config = kind.__struct_config__
+    named = {str(config.tag_field): config.tag, **dict(zip(kind.__struct_encode_fields__, values, strict=False))}
+    decode_anything(msgspec.msgpack.encode([config.tag, *values] if config.array_like else named))
+
+
+@given(FLOWS)
+@example({"name": "a", "fingerprint": "", "written": "../a.py", "files": {"../a.py": ""}})
+@example({"name": "a", "fingerprint": "", "written": "a.py", "files": {"a.py": "", "b/a.py": ""}})
+def test_a_flow_has_its_files_below_its_own_directory_or_is_refused(flow: dict[str, object]) -> None:
+    with contextlib.suppress(FlowError):
+        here = Path("/here")
+        for name in read_flow(msgspec.msgpack.encode(flow)).files:
+            assert (here / name).resolve().is_relative_to(here)
 
 
 @given(st.binary(max_size=20_000), st.integers(0, 10_000))

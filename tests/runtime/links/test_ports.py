@@ -42,6 +42,7 @@ GARBAGE = {
     "an unknown message": frame(b"\x00" + msgspec.msgpack.encode(["zz", 1])),
     "an id of the wrong length": frame(b"\x00" + msgspec.msgpack.encode(["hb", [b"short", "a:1", "z"]])),
     "too long a zone": frame(b"\x00" + msgspec.msgpack.encode(["hb", [bytes(16), "a:1", "z" * 101]])),
+    "a text that is none": frame(b"\x00" + msgspec.msgpack.encode(["hb", [bytes(16), "a:1", "z"]])[:-1] + b"\xff"),
     "deep nesting": frame(b"\x00" + b"\x91" * 100_000),
     "a bomb": frame(b"\x01" + (1 << 31).to_bytes(4, "little") + b"x" * 100),
     "no zstd": frame(b"\x01" + (100).to_bytes(4, "little") + b"x" * 100),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.runtime.address import ADDRESS_FORM, host_and_port
 from headwater.runtime.frames import Inbox, pieces_of
@@ -100,7 +101,7 @@ class Conversation:
         try:
             heard = [to_dialler.decode(unpacked(one, _ANSWERED_BYTES_MAX)) for one in self._inbox.put(data)]
             return [answer for message in heard if (answer := self._answer(message)) is not None]
-        except (BrokenFrame, msgspec.MsgspecError) as damage:
+        except (BrokenFrame, *UNDECODABLE) as damage:
             raise NodeLost(
                 f"what {self.address} answers is not understood ({damage}); is its version ours?"
             ) from damage

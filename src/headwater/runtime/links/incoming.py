@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId
 from headwater.node.messages import AnyNodeMessage
@@ -115,7 +116,7 @@ class Incoming(asyncio.Protocol):
                 self._take(arrived)
         except FrameTooLong as damage:
             self.refuse(Reason.TOO_LONG, str(damage))
-        except (BrokenFrame, msgspec.MsgspecError, RecursionError) as damage:
+        except (BrokenFrame, *UNDECODABLE) as damage:
             self.refuse(Reason.BAD_GREETING if self.is_stranger else Reason.NO_MESSAGE, str(damage))
         except Unwelcome as unwelcome:
             self.refuse(unwelcome.reason, unwelcome.detail)
@@ -273,7 +274,7 @@ class Incoming(asyncio.Protocol):
             return
         try:
             request = requests.read_request(asked.request)
-        except (msgspec.MsgspecError, RecursionError) as damage:
+        except UNDECODABLE as damage:
             self._not_done(asked, Reason.UNKNOWN_REQUEST, shortened(f"is the node's version ours? ({damage})"))
             return
         needed = requests.roles[type(request)]

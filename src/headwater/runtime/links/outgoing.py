@@ -14,8 +14,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Final, cast
 
-import msgspec
-
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.time import SECOND, Instant
 from headwater.runtime.frames import Inbox, pieces_of
 from headwater.runtime.identity import Identity, Role
@@ -367,7 +366,7 @@ class _Line(asyncio.Protocol):
             for arrived in self._inbox.put(data):
                 self.has_heard = True
                 self._heard(to_dialler.decode(unpacked(arrived, ANSWER_BYTES_MAX)))
-        except (BrokenFrame, msgspec.MsgspecError):
+        except (BrokenFrame, *UNDECODABLE):
             self._way.refused(self, "it does not answer as a node does")
 
     def _heard(self, message: Any) -> None:

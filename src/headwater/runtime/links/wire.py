@@ -164,13 +164,6 @@ class Wire:
         if way is not None:
             way.send(message, BULKY if type(message) in self._config.bulky else URGENT)
 
-    def room_bytes(self, to_address: str) -> int:
-        """How much more can be sent there now without being dropped."""
-        limits = self._config.limits
-        way = self._ways.get(to_address)
-        room = limits.queue_bytes - (0 if way is None else way.queued_bytes)
-        return max(0, min(room, limits.queue_bytes_all - self._traffic.queued_bytes))
-
     def congestion(self) -> float:
         """Return how congested our links are, 0 to 1: how long what waits takes, at the pace since this was last asked.
 

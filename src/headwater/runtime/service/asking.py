@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import Answer, Question
@@ -155,7 +156,7 @@ class Asking:
             asked = question_decoder.decode(question.payload)
             answer = await self._answer(question.sender, asked)
             return Answer(self._own, question.number, encoder.encode(answer))
-        except (HeadwaterError, msgspec.MsgspecError) as failure:
+        except (HeadwaterError, *UNDECODABLE) as failure:
             return self._refusal(question, failure)
         except Exception as failure:  # our mistake: whoever asks must not wait for it for ever
             log.exception("a question of %s was not answered", question.sender)
@@ -205,6 +206,6 @@ def _read(answer: Answer) -> AnswerKind:
         if answer.is_refused:
             raise Refused(msgspec.msgpack.decode(answer.payload, type=Refusal))
         return answer_decoder.decode(answer.payload)
-    except (msgspec.MsgspecError, RecursionError) as damage:
+    except UNDECODABLE as damage:
         what = Refusal("it answered what is not understood", answer.sender.address, "is its version ours?")
         raise Refused(what) from damage

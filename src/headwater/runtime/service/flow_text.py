@@ -23,6 +23,7 @@ from msgspec import Meta
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
 from headwater.runtime.beside import (
@@ -139,7 +140,7 @@ def read_flow(encoded: bytes) -> FlowText:
     """Return what a signed flow holds; raises FlowError if it is no flow."""
     try:
         text = msgspec.msgpack.decode(encoded, type=FlowText)
-    except (msgspec.MsgspecError, RecursionError) as damage:
+    except UNDECODABLE as damage:
         raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
     for name in (*text.files, text.written if text.files else "x.py"):
         parts = Path(name).parts

@@ -21,7 +21,7 @@ import msgspec
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox
 from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
-from headwater.engine.moving import Lot, all_lots, begin_under
+from headwater.engine.moving import all_lots, begin_under
 from headwater.engine.opening import wake_us_of
 from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
 from headwater.engine.schemas import Schemas
@@ -29,6 +29,7 @@ from headwater.engine.store import QueueRecord, Store, Transaction
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId
+from headwater.model.terms import Lot
 from headwater.node.events import (
     AppClosed,
     AppOpened,

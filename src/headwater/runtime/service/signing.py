@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec import Meta
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError
 from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.identity import Identity, NobodyKnown, Role, identity_in
@@ -102,12 +103,12 @@ class Trust:
 
     def arrived(self, encoded: bytes) -> Checked:
         """Return a flow that somebody has sent; raises UntrustedFlow unless a user has signed it who may submit."""
-        one, credentials = _read(encoded), self._credentials()
+        one, credentials = read_signed(encoded), self._credentials()
         return Checked(one.flow, _welcome(one, credentials, _MEANING) if credentials.is_secure else None)
 
     def asked(self, app: str, wish: bytes, now: dt.datetime) -> Identity | None:
         """Return who wants to read the flow of an app; raises UntrustedFlow unless it is somebody who may submit."""
-        one, credentials = _read(wish), self._credentials()
+        one, credentials = read_signed(wish), self._credentials()
         if not credentials.is_secure:
             return None
         signer = _welcome(one, credentials, _WISH)
@@ -122,18 +123,19 @@ class Trust:
 
         Whoever reads it puts their own name to what is in it. If its signer is denied since, that is why they upgrade.
         """
-        one, credentials = _read(encoded), self._credentials()
+        one, credentials = read_signed(encoded), self._credentials()
         return Checked(one.flow, _signer(one, credentials, _MEANING) if credentials.is_secure else None)
 
     def kept(self, encoded: bytes) -> Checked:
         """Return a flow of our own store: it was looked at when it arrived, and goes on whoever is denied since."""
-        return Checked(_read(encoded).flow, None)
+        return Checked(read_signed(encoded).flow, None)
 
 
-def _read(encoded: bytes) -> SignedFlow:
+def read_signed(encoded: bytes) -> SignedFlow:
+    """Return what was sent with its signature, which nobody has looked at yet; raises FlowError if it is no such."""
     try:
         return msgspec.msgpack.decode(encoded, type=SignedFlow)
-    except (msgspec.MsgspecError, RecursionError) as damage:
+    except UNDECODABLE as damage:
         raise FlowError(f"what was sent is no flow ({damage}); is the sender's version ours?") from damage
 
 
