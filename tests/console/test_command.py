@@ -56,7 +56,7 @@ def test_a_full_device_is_told_in_one_sentence(form: tuple[str, ...]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         command = [sys.executable, "-m", "headwater", "apps", *form]
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=170, check=False)
-    sentence = "error: no space is left for standard output; make room, or write elsewhere\n"
+    sentence = "error: no space is left on the device; make room, or write elsewhere\n"
     assert (result.returncode, result.stderr) == (1, sentence)
 
 

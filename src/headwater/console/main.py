@@ -52,7 +52,8 @@ class Commands(TyperGroup):
         except OSError as failure:
             if failure.errno != errno.ENOSPC:
                 raise
-            fail(f"no space is left for {failure.filename or 'standard output'}; make room, or write elsewhere")
+            where = "" if failure.filename is None else f" for {failure.filename}"
+            fail(f"no space is left on the device{where}; make room, or write elsewhere")
             _write_no_more()
             raise typer.Exit(1) from failure
         except Exception as failure:

@@ -18,7 +18,7 @@ from headwater.runtime.links.emulation import LinkQuality, LinkTable
 from headwater.runtime.links.limits import WireLimits
 from headwater.runtime.links.outgoing import Drop
 from headwater.runtime.links.wire import Wire, WireConfig
-from tests.runtime.links.wires import LOOPS, Clock, Cluster, station, told, until, until_at_least
+from tests.runtime.links.wires import LOOPS, Clock, Cluster, Station, station, told, until, until_at_least
 
 Make = Callable[[], Credentials]
 
@@ -265,6 +265,36 @@ def test_messages_to_whom_nobody_can_reach_are_dropped_when_they_are_stale(clust
             assert one.wire.status().destinations == 0
             assert one.wire.status().dropped == {Drop.UNREACHABLE: 2}
             assert one.wire.status().queued_bytes == 0
+
+    told(story())
+
+
+def test_that_a_node_which_has_left_cannot_be_reached_is_no_news(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Something was on its way to it when it said that it goes; once it is there again, it is as any other."""
+
+    async def story() -> None:
+        async with station(cluster.insecure(), limits=WireLimits(stale_s=1e-9)) as one:
+
+            def reaches(other: Station) -> bool:
+                one.ping(other, 1)
+                return bool(other.heard)
+
+            def is_unreachable(other: Station, before: int = 0) -> bool:
+                one.ping(other, 1)
+                return one.wire.status().dropped.get(Drop.UNREACHABLE, 0) > before
+
+            async with station(cluster.insecure()) as other:
+                await until(lambda: reaches(other))
+                one.wire.left(other.address)
+            await until(lambda: is_unreachable(other))
+            assert "no connection to" not in caplog.text
+            async with station(cluster.insecure(), other.address) as again:
+                await until(lambda: reaches(again))
+            dropped = one.wire.status().dropped[Drop.UNREACHABLE]
+            await until(lambda: is_unreachable(other, dropped))
+            assert "no connection to" in caplog.text
 
     told(story())
 

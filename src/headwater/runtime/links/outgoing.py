@@ -91,6 +91,7 @@ class Outgoing:
         self._flush_comes = False
         self._failures = 0
         self._last_failure = ""
+        self._has_left = False
         self._welcomed_at: float | None = None
         self._redial_at = 0.0
         self._used_at = ground.clock()
@@ -253,7 +254,12 @@ class Outgoing:
         if self._last_failure:
             log.info("connected to %s again", self.address)
         self._last_failure = ""
+        self._has_left = False
         self._welcomed_at = self._ground.clock()
+
+    def left(self) -> None:
+        """Take note that whoever is there goes: that it cannot be reached any more is no news then."""
+        self._has_left = True
 
     def refused(self, line: "_Line", why: str) -> None:
         """Leave a connection on which we are not welcome."""
@@ -269,7 +275,8 @@ class Outgoing:
             self._failures = 0  # a connection that is cut as soon as it is made is no success
         self._welcomed_at = None
         if why != self._last_failure:
-            log.warning("no connection to %s: %s", self.address, why)
+            level = logging.DEBUG if self._has_left else logging.WARNING
+            log.log(level, "no connection to %s: %s", self.address, why)
         self._last_failure = why
         wait = min(limits.redial_max_s, limits.redial_min_s * 2 ** min(self._failures, 30))
         self._failures += 1

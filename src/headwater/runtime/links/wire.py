@@ -164,6 +164,12 @@ class Wire:
         if way is not None:
             way.send(message, BULKY if type(message) in self._config.bulky else URGENT)
 
+    def left(self, address: str) -> None:
+        """Take note that the node at an address goes, and says so; something may be on its way there all the same."""
+        way = self._ways.get(address) or self._new_way(address)
+        if way is not None:
+            way.left()
+
     def congestion(self) -> float:
         """Return how congested our links are, 0 to 1: how long what waits takes, at the pace since this was last asked.
 

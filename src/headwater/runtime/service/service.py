@@ -51,6 +51,7 @@ from headwater.node.events import NodeConfig as MachineConfig
 from headwater.node.messages import BULKY, AnyNodeMessage
 from headwater.node.node import Node as Machine
 from headwater.overlay.events import CongestionChanged
+from headwater.overlay.messages import Leaving
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.wire import Wire
@@ -221,8 +222,10 @@ class NodeService:
     def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
         if isinstance(message, Question | Answer):
             self.asking.hear(message)
-        else:
-            self.handle(MessageReceived(message))
+            return
+        if isinstance(message, Leaving):
+            self.wire.left(message.sender.address)
+        self.handle(MessageReceived(message))
 
     def _do(self, effect: NodeEffect) -> None:
         match effect:
