@@ -8,7 +8,8 @@ import pytest
 
 from headwater.model.peers import Peer, key_of
 from headwater.node import messages as m
-from headwater.node.events import AwaitInstance, MessageReceived, StopInstance
+from headwater.node.events import AwaitInstance, StopInstance
+from headwater.runtime.links.refusals import Reason
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.service.wishes import FLOWS_BYTES_MAX, Wishes
 from tests.runtime.service.few_nodes import FewNodes
@@ -24,26 +25,28 @@ def few(tmp_path: Path) -> Iterator[FewNodes]:
         yield few
 
 
-def test_what_is_to_be_started_has_an_end_and_what_ends_something_has_none() -> None:
+def test_wishes_are_done_in_their_order_and_too_many_only_while_they_wait() -> None:
     async def all_of_it() -> None:
         wishes, large = Wishes(), bytes(FLOWS_BYTES_MAX // 2)
-        first, second = AwaitInstance("one", 0, large, key_of("one")), AwaitInstance("two", 0, b"", key_of("two"))
-        assert wishes.put(first)
-        assert not wishes.put(AwaitInstance("too much", 0, large, key_of("too much")))
-        assert wishes.put(StopInstance("one", 0))
-        assert wishes.put(second)
-        assert [await wishes.next() for _ in range(3)] == [first, StopInstance("one", 0), second]
-        assert wishes.put(first), "there is room again"
+        first, second = (AwaitInstance(name, 0, large, key_of(name)) for name in ("one", "two"))
+        wishes.put(first)
+        assert not wishes.are_too_many()
+        wishes.put(StopInstance("one", 0))
+        wishes.put(second)
+        assert wishes.are_too_many()
+        assert await wishes.next() == first
+        assert not wishes.are_too_many()
+        assert [await wishes.next() for _ in range(2)] == [StopInstance("one", 0), second]
 
     asyncio.run(all_of_it())
 
 
-def test_a_node_that_is_to_start_too_much_tries_it_again_later(few: FewNodes) -> None:
+def test_a_node_that_has_too_much_to_start_hears_of_no_more_until_there_is_room(few: FewNodes) -> None:
     """While it is busy, somebody may ask it again and again for ever other apps, each with a megabyte."""
     node = few.nodes[0]
     count = FLOWS_BYTES_MAX // m.FLOW_BYTES_MAX + 5
 
-    async def ask_while_busy() -> int:
+    async def ask_while_busy() -> tuple[int, dict[str, int]]:
         begun, done = asyncio.Event(), asyncio.Event()
 
         async def busy() -> None:
@@ -53,14 +56,19 @@ def test_a_node_that_is_to_start_too_much_tries_it_again_later(few: FewNodes) ->
         doing = asyncio.create_task(node.in_turn(busy))
         await begun.wait()
         _ask_for(node, count)
-        postponed = len(node.plant.troubles.apps())
+        heard, refused = len(node.machine.hosting.hosted), node.wire.status().refused
         done.set()
         await doing
-        return postponed
+        return heard, refused
 
-    assert few.do(ask_while_busy()) >= 5
-    few.wait_until(lambda: len(node.plant.troubles.apps()) == count)  # none can be run, and all are tried
-    assert all("the flow cannot run here" in node.plant.troubles.of(f"app-{number}", 0)[0] for number in range(5))
+    async def ask_again() -> None:
+        _ask_for(node, count)
+
+    heard, refused = few.do(ask_while_busy())
+    assert (heard, refused) == (count - 5, {Reason.UNUSABLE: 5})
+    few.wait_until(lambda: len(node.plant.troubles.apps()) == heard)  # none can be run, and all are tried
+    few.do(ask_again())
+    few.wait_until(lambda: len(node.plant.troubles.apps()) == count)
 
 
 def _ask_for(node: NodeService, count: int) -> None:
@@ -69,4 +77,4 @@ def _ask_for(node: NodeService, count: int) -> None:
         asked = m.StartAsked(
             EVIL, f"app-{number}", 1, 0, sink, EVIL, flow=bytes(m.FLOW_BYTES_MAX), key=key_of(f"app-{number}")
         )
-        node.handle(MessageReceived(asked))
+        node._hear(EVIL.id, asked)

@@ -48,7 +48,7 @@ from headwater.node.events import (
     StopInstance,
 )
 from headwater.node.events import NodeConfig as MachineConfig
-from headwater.node.messages import BULKY, AnyNodeMessage
+from headwater.node.messages import BULKY, AnyNodeMessage, StartAsked
 from headwater.node.node import Node as Machine
 from headwater.overlay.events import CongestionChanged
 from headwater.overlay.messages import Leaving
@@ -223,6 +223,9 @@ class NodeService:
         if isinstance(message, Question | Answer):
             self.asking.hear(message)
             return
+        if isinstance(message, StartAsked) and self._wishes.are_too_many():  # it is asked again until it is answered
+            self.wire.refused(Reason.UNUSABLE, str(message.sender), "too much waits to be started here")
+            return
         if isinstance(message, Leaving):
             self.wire.left(message.sender.address)
         self.handle(MessageReceived(message))
@@ -235,9 +238,7 @@ class NodeService:
                 self.wire.send(to, message)
             case NoteRowsPut() | NoteRowsGone():
                 self.plant.note(effect)
-            case StartInstance() | AwaitInstance():
-                self._want_started(effect)
-            case EmptyInstance() | StopInstance():
+            case StartInstance() | AwaitInstance() | EmptyInstance() | StopInstance():
                 self._wishes.put(effect)
             case NotePlaced(app, placed, has_run):
                 owned = self.keeping.owned[app]
@@ -260,10 +261,6 @@ class NodeService:
                 self._is_active.set()
                 self._loop.call_soon(self._end_again)
                 log.info("in the ring as %s, zone %s", self.own, self.own.zone)
-
-    def _want_started(self, wanted: Startable) -> None:
-        if not self._wishes.put(wanted):
-            self.plant.postpone(wanted, "too much else is to be started here")
 
     async def _carry_out_all(self) -> None:
         """Do what the machines want of the engine, one after the other, until this node stops."""
@@ -360,7 +357,7 @@ class NodeService:
         self.rates.sample(self.plant)
         self._tell_congestion()
         for wanted in self.plant.troubles.due(now_us()):
-            self._want_started(wanted)
+            self._wishes.put(wanted)
 
     def _tell_congestion(self) -> None:
         level = self.wire.congestion()

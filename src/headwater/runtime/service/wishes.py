@@ -1,4 +1,4 @@
-"""What the machines want of the engine, one after the other. Any node may have asked for it, so there is an end."""
+"""What the machines want of the engine, one after the other. Any node may have asked for it, so it can be too much."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,17 +21,14 @@ class Wishes:
         self._queue: asyncio.Queue[Wish] = asyncio.Queue()
         self._bytes = 0
 
-    def put(self, wish: Wish) -> bool:
-        """Have something done; False, and it is not done, if too much is to be started before it.
+    def are_too_many(self) -> bool:
+        """Whether so much waits to be started that nobody should be heard who wants more."""
+        return self._bytes >= FLOWS_BYTES_MAX
 
-        What ends something is taken always: there was a start before it.
-        """
-        size = _size_of(wish)
-        if size and self._bytes + size > FLOWS_BYTES_MAX:
-            return False
-        self._bytes += size
+    def put(self, wish: Wish) -> None:
+        """Have something done: whatever it is, as the machines count on it from here on."""
+        self._bytes += _size_of(wish)
         self._queue.put_nowait(wish)
-        return True
 
     async def next(self) -> Wish:
         """Wait for something to do."""
