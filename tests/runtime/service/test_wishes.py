@@ -55,25 +55,25 @@ def test_a_node_that_has_too_much_to_start_hears_of_no_more_until_there_is_room(
 
         doing = asyncio.create_task(node.in_turn(busy))
         await begun.wait()
-        _ask_for(node, count)
+        _ask_for(node, range(count))
         heard, refused = len(node.machine.hosting.hosted), node.wire.status().refused
         done.set()
         await doing
         return heard, refused
 
-    async def ask_again() -> None:
-        _ask_for(node, count)
+    async def ask_again_for(numbers: range) -> None:
+        _ask_for(node, numbers)
 
     heard, refused = few.do(ask_while_busy())
     assert (heard, refused) == (count - 5, {Reason.UNUSABLE: 5})
     few.wait_until(lambda: len(node.plant.troubles.apps()) == heard)  # none can be run, and all are tried
-    few.do(ask_again())
+    few.do(ask_again_for(range(heard, count)))
     few.wait_until(lambda: len(node.plant.troubles.apps()) == count)
 
 
-def _ask_for(node: NodeService, count: int) -> None:
+def _ask_for(node: NodeService, numbers: range) -> None:
     sink = m.ChainSpec("out", 0, 0, (0,), keeps=True)
-    for number in range(count):
+    for number in numbers:
         asked = m.StartAsked(
             EVIL, f"app-{number}", 1, 0, sink, EVIL, flow=bytes(m.FLOW_BYTES_MAX), key=key_of(f"app-{number}")
         )
