@@ -7,9 +7,10 @@ from headwater.model.peers import Peer, key_of
 from headwater.model.terms import TERM_MAX, VERSION_MAX, is_counted, term_after
 from headwater.model.time import Instant
 from headwater.node import messages as m
+from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.entries import HELD_MAX, Entries, bytes_of
 from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, SendMessage
-from headwater.node.hosting import PLACES_MAX
+from headwater.node.hosting import ARRIVING_BYTES_MAX, PLACES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
 from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
@@ -134,6 +135,35 @@ def test_a_node_keeps_a_bounded_amount_of_what_stewards_know(world: NodeWorld, t
     assert [effect for effect in effects if isinstance(effect, NoteRefused)]
     assert register.entries.bytes + sum(copy.entries.bytes for copy in register.copies.values()) <= HELD_MAX
     assert all(copy.entries for copy in register.copies.values())
+
+
+@pytest.mark.parametrize("told", ["kept", "given back"])
+def test_a_node_without_room_still_hears_what_becomes_of_what_it_has(world: NodeWorld, told: str) -> None:
+    """Else an heir would go on from what was true once, and nobody could end an app any more."""
+    node, *_ = world.nodes.values()
+    steward = Peer(key_of("steward"), "steward:1", "here")
+    whose = {"kept": steward, "given back": node.own}[told]
+    for number in range((HELD_MAX // m.FLOW_BYTES_MAX) + 10):
+        running = msgspec.structs.replace(large_entry(world, number), phase=AppPhase.PLACING)
+        node.handle(MessageReceived(m.ReplicaSent(steward, whose, (running,))), world.timeline.now)
+    entries = node.register.copies[steward.id].entries if told == "kept" else node.register.entries
+    app, known = next(iter(entries.items()))
+    ending = msgspec.structs.replace(known, phase=AppPhase.ENDING, version=known.version + 1)
+    effects = node.handle(MessageReceived(m.ReplicaSent(steward, whose, (ending,))), world.timeline.now)
+    assert not [effect for effect in effects if isinstance(effect, NoteRefused)]
+    assert entries[app].phase in ENDS
+
+
+def test_a_node_keeps_a_bounded_amount_of_flows_for_what_has_yet_to_come(world: NodeWorld) -> None:
+    """A sink takes no room, and whoever asks for it may name a place from where nothing ever comes."""
+    node, *_ = world.nodes.values()
+    sink, flow = m.ChainSpec("out", 0, 0, (0,), keeps=True), bytes(m.FLOW_BYTES_MAX)
+    count = ARRIVING_BYTES_MAX // m.FLOW_BYTES_MAX
+    small = [m.StartAsked(EVIL, f"app-{number}", 1, 0, sink, EVIL, key=key_of("app")) for number in range(count + 10)]
+    large = [msgspec.structs.replace(one, flow=flow, lot=(1, 1), whence=m.Whence(EVIL, (0, 0))) for one in small]
+    for asked in (*small[count:], *large):  # also if something of their name is here already
+        node.handle(MessageReceived(asked), world.timeline.now)
+    assert len(node.moving.fetching) == count
 
 
 def test_entries_know_how_large_they_are(world: NodeWorld) -> None:

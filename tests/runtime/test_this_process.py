@@ -50,7 +50,8 @@ def test_an_engine_that_never_started_changes_nothing_when_it_is_stopped() -> No
 
 def test_what_is_there_when_an_engine_has_started_is_not_walked_until_one_stops() -> None:
     """What an engine had must not stay for ever, though it was set aside; for those that stay it is as before."""
-    process = EngineProcess()
+    now_s = 0.0
+    process = EngineProcess(clock=lambda: now_s, give_back=lambda: None)
     for engine in ("one", "other"):
         process.engine_starts(engine)
         process.engine_started()
@@ -62,9 +63,13 @@ def test_what_is_there_when_an_engine_has_started_is_not_walked_until_one_stops(
     gc.collect()
     assert found() is not None, "set aside, so nobody looks for it"
     process.engine_stopped("one")
+    now_s = GIVE_BACK_S
+    process.look()
     assert found() is None
     assert gc.get_freeze_count() > 0
     process.engine_stopped("other")
+    now_s = 2 * GIVE_BACK_S
+    process.look()
     assert gc.get_freeze_count() == 0
 
 

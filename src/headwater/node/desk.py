@@ -151,22 +151,27 @@ class Desk:
         self.steps.begin(entry.spec.name)
         self._register.put(entry)
 
-    def inherit(self, entries: Iterable[m.Entry], by: Peer) -> None:
+    def inherit(self, entries: Iterable[m.Entry], by: Peer | None = None) -> None:
         """Go on with the apps of a steward that is lost, or that hands them over.
 
-        Not with such as name a version that nobody comes to by counting, nor with more than there is room for.
+        Not with such as name a version that nobody comes to by counting, nor with more than there is room for of what
+        another tells us; what we kept ourselves has its room.
         """
         for entry in entries:
-            if not is_counted(entry.term, entry.version) or not self._register.has_room_for(entry, by):
+            known = self._register.entries.get(entry.spec.name)
+            if known is not None and not entry.is_newer_than(known):
+                if entry.phase in ENDS:
+                    self._end(known)
                 continue
-            app = entry.spec.name
-            known = self._register.entries.get(app)
-            if known is None and (moved := self._register.whose(app, entry.term)):
-                self._register.pass_to(moved[1], entry, moved[0])
-            elif known is None or entry.is_newer_than(known):
-                self._take_over(entry, ends=known is not None and known.phase in ENDS)
-            elif entry.phase in ENDS:
-                self._end(known)
+            has_room = by is None or self._register.has_room_for(entry, by, known)
+            if has_room and is_counted(entry.term, entry.version):
+                self._inherit_newer(entry, known)
+
+    def _inherit_newer(self, entry: m.Entry, known: m.Entry | None) -> None:
+        if known is None and (moved := self._register.whose(entry.spec.name, entry.term)):
+            self._register.pass_to(moved[1], entry, moved[0])
+        else:
+            self._take_over(entry, ends=known is not None and known.phase in ENDS)
 
     def _take_over(self, entry: m.Entry, *, ends: bool) -> None:
         self.open()

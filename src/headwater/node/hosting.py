@@ -16,6 +16,7 @@ from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
 AROUND_MAX = 12  # leaves of whose room we tell
+ARRIVING_BYTES_MAX: Final = 64 << 20  # of flows whose instances have yet to come from elsewhere
 PLACES_MAX: Final = 10_000  # instances and sources here: sinks and sources take no room, and there must be an end
 LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
@@ -34,6 +35,7 @@ class Hosted:
     heard: Instant  # when a steward last answered us
     lot: Lot = (0, 0)
     is_arriving: bool = False  # what it had elsewhere has yet to come
+    flow_bytes: int = 0  # that are kept until then
     strange_since: Instant | None = None  # no steward that we asked knows of it
 
 
@@ -82,6 +84,11 @@ class Hosting:
     def _is_full(self) -> bool:
         """Whether nothing more can be here, even if it takes no room."""
         return len(self.hosted) + len(self.sourced) >= PLACES_MAX
+
+    def _awaits_too_much(self, message: m.StartAsked) -> bool:
+        """Whether an instance has to come from elsewhere, and enough others do already: their flows are kept."""
+        kept = sum(hosted.flow_bytes for hosted in self.hosted.values() if hosted.is_arriving)
+        return message.whence is not None and kept >= ARRIVING_BYTES_MAX
 
     @property
     def _busy(self) -> int:
@@ -209,6 +216,8 @@ class Hosting:
             self._tell_started(message, started=False, has_run=has_run)
             return
         if known is None or known.lot != message.lot:
+            if known is not None and self._awaits_too_much(message):
+                return  # it is asked again
             self._host(message)
         self._in_care_of(message.sender, message.app, message.instance, message.term)
         if not self.hosted[place].is_arriving:
@@ -223,7 +232,7 @@ class Hosting:
         self.hosted[place] = hosted
         self._changed()
         if message.whence is not None:
-            hosted.is_arriving = True
+            hosted.is_arriving, hosted.flow_bytes = True, len(message.flow)
             self.fetches_wanted.append(message)
             ground.emit(AwaitInstance(message.app, message.instance, message.flow, message.key))
 
@@ -267,7 +276,7 @@ class Hosting:
         Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
         while others have nothing to do. Who knew that we are busy chose us all the same, and may be off by half.
         """
-        if self._ground.is_draining or self._is_full:
+        if self._ground.is_draining or self._is_full or self._awaits_too_much(message):
             return False
         if message.chain.operators == 0:  # a sink takes no room, and can be nowhere else
             return True

@@ -294,7 +294,7 @@ class Node:
                 continue  # alive, as far as we know
             heir = self.ring.next_hop(identity)
             if heir is None:
-                self.desk.inherit(self.register.inherited(identity), copy.steward)
+                self.desk.inherit(self.register.inherited(identity))
             else:
                 self.register.tell_kept(heir, copy)
                 ground.come_back(INHERIT, 5 * ground.config.retry)

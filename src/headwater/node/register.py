@@ -52,10 +52,11 @@ class Register:
         self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
         self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
 
-    def has_room_for(self, entry: m.Entry, by: Peer) -> bool:
-        """Whether there is room for what another says of an app; says so if there is not."""
+    def has_room_for(self, entry: m.Entry, by: Peer, instead_of: m.Entry | None = None) -> bool:
+        """Whether there is room for what another says of an app, instead of what we have; says so if there is not."""
         held = self.entries.bytes + sum(copy.entries.bytes for copy in self.copies.values())
-        has_room = held + bytes_of(entry) <= HELD_MAX
+        more = bytes_of(entry) - (0 if instead_of is None else bytes_of(instead_of))
+        has_room = more <= 0 or held + more <= HELD_MAX
         if not has_room:
             why = f"{entry.spec.name}: what stewards know of apps is more than {HELD_MAX >> 20} MB"
             self._ground.emit(NoteRefused(by, why))
@@ -229,7 +230,8 @@ class Register:
         if message.sender.id == message.steward.id:
             copy.heard = self._ground.now
         for entry in message.entries:
-            if entry.is_newer_than(copy.entries.get(entry.spec.name)) and self.has_room_for(entry, message.sender):
+            known = copy.entries.get(entry.spec.name)
+            if entry.is_newer_than(known) and self.has_room_for(entry, message.sender, known):
                 copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
                 self.copies[message.steward.id] = copy
         apps = [entry.spec.name for entry in message.entries] or copy.entries  # without any we are asked for all

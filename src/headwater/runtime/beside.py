@@ -153,20 +153,23 @@ def _is_users(place: str | None) -> bool:
 def only_beside(directory: Path) -> Iterator[None]:
     """Let a file import what is beside it, and for this block alone.
 
-    Others of these names that were imported before, of another text or the caller's own, come back in the end.
+    Others of these names that were imported before, of another text or the caller's own, come back in the end. What is
+    installed stays, also below this directory, where an environment may be: some of it can be imported only once.
     """
-    names = _names_in(directory)
+    names, before = _names_in(directory), sys.modules.copy()  # a copy: other threads import meanwhile
     forgotten = {
-        known: module
-        for known, module in sys.modules.copy().items()  # a copy: other threads import meanwhile
-        if known.partition(".")[0] in names and is_users(module)
+        known: module for known, module in before.items() if known.partition(".")[0] in names and is_users(module)
     }
     _forget_modules(forgotten)
     importlib.invalidate_caches()  # a module may have been written a moment ago
     try:
         yield
     finally:
-        _forget_modules(modules_in(directory))
+        _forget_modules(
+            name
+            for name, module in modules_in(directory).items()
+            if is_users(module) and before.get(name) is not module
+        )
         sys.modules.update(forgotten)
 
 

@@ -414,8 +414,8 @@ class Node:
         self.workforce.expect_end()
         self.dispatcher.stop()
         self.workforce.stop()
-        this_process.engine_stopped(self)
         self._discard()
+        this_process.engine_stopped(self)
 
     def _discard(self) -> None:
         self.store.close()

@@ -48,6 +48,7 @@ class EngineProcess:
         """Begin without engines."""
         self._lock = threading.Lock()
         self._engines: set[object] = set()
+        self._is_set_aside = False
         self._usual_switch_s = sys.getswitchinterval()
         self._clock, self._give_back = clock, give_back
         self._gives_back_at = clock() + GIVE_BACK_S
@@ -63,23 +64,28 @@ class EngineProcess:
 
     def engine_started(self) -> None:
         """Set aside what is there now: each garbage collection that walks it would hold up the scheduler for 30 ms."""
+        with self._lock:
+            self._set_aside()
+
+    def _set_aside(self) -> None:
         gc.collect()
         gc.freeze()
+        self._is_set_aside = True
 
     def engine_stopped(self, engine: object) -> None:
         """Let what an engine had be collected, and threads take their usual turns once there is none.
 
-        One that never started has changed nothing.
+        For those that stay all is set aside again when they next look: by then nobody holds what this one had. One that
+        never started has changed nothing.
         """
         with self._lock:
             if engine not in self._engines:
                 return
             self._engines.remove(engine)
             gc.unfreeze()
+            self._is_set_aside = False
             if not self._engines:
                 sys.setswitchinterval(self._usual_switch_s)
-                return
-        self.engine_started()  # for those that stay
 
     def look(self) -> None:
         """Give memory back now and then; engines call this all the time."""
@@ -87,6 +93,8 @@ class EngineProcess:
             if self._clock() < self._gives_back_at:
                 return
             self._gives_back_at = self._clock() + GIVE_BACK_S
+            if self._engines and not self._is_set_aside:
+                self._set_aside()
         self._give_back()
 
 

@@ -1,5 +1,6 @@
 """Flows are built from their text while other threads of the node go on with what they do."""
 
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -109,6 +110,35 @@ def test_a_directory_that_another_package_goes_before_does_not_travel(tmp_path: 
     (tmp_path / "numpy" / "notes.py").write_text("")
     [text] = flow_texts(str(write(tmp_path / "other.py", "import numpy")))
     assert sorted(text.files) == ["other.py"]
+
+
+def test_an_environment_beside_the_flow_stays_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a project that has its own: numpy cannot be imported twice. The caller's script is there, too."""
+    packages = tmp_path / ".venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "imported_once.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'x')\n")
+    monkeypatch.syspath_prepend(str(packages))
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "script.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    path = str(write(tmp_path / "twice.py", "import imported_once"))
+    first, second = flow_texts(path), flow_texts(path)
+    assert first == second
+    assert [list(text.files) for text in first] == [["twice.py"]]
+    assert sys.modules["__main__"] is script
+    del sys.modules["imported_once"]
+
+
+def test_what_the_caller_has_imported_from_below_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found elsewhere than beside the flow, it is not the flow's; imported again it would be another."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "of_the_caller.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    module = importlib.import_module("of_the_caller")
+    flow_texts(str(write(tmp_path / "below.py")))
+    assert sys.modules.pop("of_the_caller") is module
 
 
 def test_an_empty_name_is_no_way_to_say_that_there_is_none(tmp_path: Path) -> None:

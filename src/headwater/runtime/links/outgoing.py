@@ -260,6 +260,7 @@ class Outgoing:
     def left(self) -> None:
         """Take note that whoever is there goes: that it cannot be reached any more is no news then."""
         self._has_left = True
+        self._used_at = self._ground.clock()  # not to be forgotten before what is on its way has come
 
     def refused(self, line: "_Line", why: str) -> None:
         """Leave a connection on which we are not welcome."""
