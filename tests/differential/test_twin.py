@@ -190,6 +190,26 @@ def test_joins(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None
         assert unordered(ours) == unordered(theirs), name
 
 
+def test_a_join_whose_one_side_ends_long_before_the_other(on_headwater: RunFlow, on_structured: RunFlow) -> None:
+    """The end of one side may come in the same micro-batch as rows of the other, which are joined all the same."""
+
+    def cut(seed: int, name: str, rows: int) -> hw.Stream:
+        table = pa.Table.from_batches(readings(seed, lag=6.0)).combine_chunks()
+        batches = hw.read.iterable(table.to_batches(max_chunksize=rows), schema=SCHEMA)
+        return hw.source(batches.vertex.part, name=name)  # type: ignore[arg-type]
+
+    def build() -> dict[str, hw.Stream]:
+        left = cut(1, "here", 5).select("n", "key", "ts").with_watermark("ts", DELAY)
+        right = cut(101, "there", 70).select("key", "ts", m="n").with_watermark("ts", DELAY)
+        return {"inner": left.join(right, "key", window=F.window("ts", "10 seconds"))}
+
+    both = Both("ends-early")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    ours, theirs = both.rows("inner")
+    assert unordered(ours) == unordered(theirs)
+
+
 def running(row: hw.Row, value: list[int] | None) -> tuple[hw.Row, list[int]]:
     """A running count and sum by rows."""
     count, total = value or [0, 0]

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructField, StructType
 
 from headwater.dataflow.graph import Graph
 from headwater.model.time import MILLISECOND
@@ -67,10 +68,13 @@ def watermarked(site: Site, ending: Ending) -> Stream:
     operator, rows = site.operator, site.inputs[0]
     assert isinstance(operator, WithWatermark)
     ending.directory.mkdir(parents=True, exist_ok=True)
-    ends = site.session.readStream.schema(struct_of(_ROW)).parquet(str(ending.directory))
-    nulls = [sf.lit(None).cast(one.dataType).alias(one.name) for one in rows.frame.schema]
+    # The columns that the end lacks are null, as all are that a file lacks. Were they written here as nulls, Spark would
+    # foresee that a join finds no pair for the end, and leave out the other side's rows of that micro-batch as well.
+    lacking = [StructField(f"lacking{at}", one.dataType) for at, one in enumerate(rows.frame.schema)]
+    form = StructType([*lacking, *struct_of(_ROW)])
+    ends = site.session.readStream.schema(form).parquet(str(ending.directory))
     timed = rows.frame.withColumn(EVENT_TIME, quoted(operator.column).cast("timestamp"))
-    both = timed.union(ends.select(*nulls, sf.col("at")))
+    both = timed.union(ends)
     marked = both.withWatermark(EVENT_TIME, f"{operator.delay_us // MILLISECOND} milliseconds")
     is_row = sf.col(EVENT_TIME).isNull() | (sf.col(EVENT_TIME) < sf.timestamp_micros(sf.lit(ending.at_us)))
     # Spark moves filters from behind a watermark to before it, and joins add filters of their own. Rows that it drops
