@@ -4,7 +4,8 @@ import functools
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,19 @@ import pytest
 import headwater as hw
 from headwater.connectors.local import MemorySink
 from headwater.dataflow.connectors import Ended, Poll, Position, Rows
-from headwater.engine.pressure import PressureConfig
+from headwater.dataflow.graph import Spread
+from headwater.engine.events import Event, RowsPut
+from headwater.engine.plans import Outlet
+from headwater.engine.pressure import Pressure, PressureConfig
+from headwater.engine.queues import Queue, Queues
+from headwater.engine.store import read_queue
+from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.runtime.sources import SourcePump, open_source
 from headwater.runtime.status import AppState
+from headwater.runtime.store import LmdbStore
 from tests.runtime.flows import made_rows
 from tests.runtime.gates import Gate, passing
 
@@ -142,6 +151,50 @@ def test_past_the_disk_budget_the_oldest_rows_are_shed_and_counted(tmp_path: Pat
         assert ledger.dropped["shed"] == 20_000 - len(kept) > 10_000
         assert kept == sorted(kept)
         assert kept[-1_000:] == list(range(19_000, 20_000))
+
+
+def test_what_was_shed_is_not_shed_again_while_the_scheduler_has_not_heard_of_it(tmp_path: Path) -> None:
+    """A busy scheduler hears late that rows are gone; the budget stays full of rows all the same."""
+    instance, budget = InstanceId(AppId(1), 0), 1 << 20
+    queues, pressure = Queues(), Pressure(PressureConfig(memory_bytes=budget, disk_bytes=budget))
+    queues.add(Queue(instance), 0)
+    store = LmdbStore(tmp_path, disk_bytes=budget)
+    task = open_source(store, instance.app, "sensor", 0, Sensor(5_000), (Outlet(Spread.BALANCE, (), (0,)),))
+    ended = threading.Event()
+    troubles: list[object] = []
+
+    def hear(events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, RowsPut):
+                queues.put(event.instance, event.put_rows, event.put_bytes, 0, event.put_marks)
+
+    def trouble(*what: object) -> None:
+        troubles.append(what)
+        ended.set()
+
+    pump = SourcePump(
+        store,
+        store.own(),
+        pressure,
+        queues,
+        sample_share=0.0,
+        post=hear,
+        on_failed=trouble,
+        on_store_full=trouble,
+        on_crash=trouble,
+    )
+    pump.start()
+    pump.add(task)
+    while not task.ended and not troubles:
+        ended.wait(0.01)
+    pump.stop()
+    with store.read() as snapshot:
+        record = read_queue(snapshot, instance)
+    store.close()
+    assert not troubles
+    held = record.put_bytes - record.gone_bytes
+    assert budget - 100 * ROW_BYTES < held <= budget
+    assert record.shed_rows == 5_000 - record.waiting_rows > 0
 
 
 def test_a_full_disk_stops_commits_and_loses_nothing(tmp_path: Path) -> None:

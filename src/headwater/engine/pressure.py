@@ -77,10 +77,16 @@ class Pressure:
         """Return how many bytes of the oldest rows must go before so many new ones can be stored."""
         return max(0, self.bytes_held + bytes_coming - self.config.disk_bytes)
 
-    def shed(self, freed: int) -> None:
-        """Take note that so many bytes were shed."""
+    def correct(self, bytes_held: int) -> None:
+        """Take note of what really waits, by one who has looked."""
+        self.bytes_held = bytes_held
+
+    def shed(self, freed: int) -> bool:
+        """Take note that so many bytes were shed, and return whether that is new."""
+        begins = freed > 0 and not self._shedding
         self.bytes_held -= freed
-        self._shedding = self._shedding or freed > 0
+        self._shedding = self._shedding or begins
+        return begins
 
     @property
     def level(self) -> Level:

@@ -23,11 +23,7 @@ from headwater.engine.positions import ConnectorRecord, read_record
 from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queues
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import (
-    TERM_KEY,
-    Transaction,
-    shed_oldest,
-)
+from headwater.engine.store import TERM_KEY, Transaction, read_queue, shed_oldest
 from headwater.model.batch import Stamp
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
@@ -343,9 +339,11 @@ class SourcePump:
 
     def _make_room(self, txn: Transaction, offer: _Offer) -> list[Event]:
         """Shed the oldest rows of a source that cannot wait when the disk budget is used up."""
-        if offer.task.spec.can_wait:
+        coming = sum(len(encoded) for _, _, encoded in offer.puts)
+        if offer.task.spec.can_wait or self._pressure.to_shed(coming) == 0:
             return []
-        excess = self._pressure.to_shed(sum(len(encoded) for _, _, encoded in offer.puts))
+        self._pressure.correct(self._bytes_held(txn))
+        excess = self._pressure.to_shed(coming)
         if excess == 0:
             return []
         events: list[Event] = []
@@ -354,10 +352,15 @@ class SourcePump:
             queue = self._queues.find(instance)
             shed = shed_oldest(txn, instance, excess, behind_rows=0 if queue is None else queue.rows_given)
             excess -= shed.freed
-            self._pressure.shed(shed.freed)
             events.append(RowsGone(instance, shed.record.taken_rows + shed.record.shed_rows, shed.record.gone_bytes))
-            log.warning("shed the %d oldest rows of queue %s: the disk budget is used up", shed.rows, instance)
+            if self._pressure.shed(shed.freed):
+                log.warning("the disk budget is used up: the oldest rows of queue %s are shed, and counted", instance)
         return events
+
+    def _bytes_held(self, txn: Transaction) -> int:
+        """Return what waits in the store; the scheduler hears later of what was shed, and it would be shed again."""
+        records = [read_queue(txn, queue.instance) for queue in list(self._queues.all())]
+        return sum(record.put_bytes - record.gone_bytes for record in records)
 
 
 def open_source(

@@ -68,8 +68,8 @@ def watermarked(site: Site, ending: Ending) -> Stream:
     operator, rows = site.operator, site.inputs[0]
     assert isinstance(operator, WithWatermark)
     ending.directory.mkdir(parents=True, exist_ok=True)
-    # The columns that the end lacks are null, as all are that a file lacks. Were they written here as nulls, Spark would
-    # foresee that a join finds no pair for the end, and leave out the other side's rows of that micro-batch as well.
+    # The columns that the end lacks are null, as all are that a file lacks. Were they written as nulls here, Spark
+    # would foresee that a join finds no pair for the end, and leave out the other side's rows of its micro-batch, too.
     lacking = [StructField(f"lacking{at}", one.dataType) for at, one in enumerate(rows.frame.schema)]
     form = StructType([*lacking, *struct_of(_ROW)])
     ends = site.session.readStream.schema(form).parquet(str(ending.directory))
