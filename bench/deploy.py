@@ -7,7 +7,6 @@ starter set waits until somebody takes it up, how long until it runs, and what l
 at a rate that keeps the machine about half busy, the same for both sides. README.md says what each figure means.
 """
 
-import argparse
 import functools
 import itertools
 import json
@@ -19,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from bench.command_line import run_as_told
 from bench.deploy_figures import draw_figures
 from bench.edge.driver import Driver, cores_during
 from bench.edge.links import told
@@ -238,14 +238,5 @@ def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
     return run_plan(plan_for(quick), output, tell)
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

@@ -6,7 +6,6 @@ Nothing runs at the same time as anything else: first Structured Streaming in a 
 chain is not fused, then a node as a user starts it, then the bare functions. README.md says what each ratio means.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from bench import bare, structured
 from bench.arrivals import as_csv
+from bench.command_line import run_as_told
 from bench.ours import Fleet, Measured, Spans, Throughput, average_flow, chain_flow, most_turns, recovery, throughput
 from bench.processes import this_machine
 from bench.report import draw_figures, limits
@@ -277,15 +277,5 @@ def reached(name: str, value: float | None) -> bool | None:
     return value >= goal if sign == ">=" else value <= goal
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.engine", description="The engine benchmark.")
-    parser.add_argument("--quick", action="store_true", help="the short form: within three minutes on two cores")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes; figures go beside it")
-    given = parser.parse_args()
-    result = run(given.quick, given.json)
-    print(json.dumps({"ratios": result["ratios"], "figures": result["figures"]}, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

@@ -8,7 +8,6 @@ nodes run them with a worker for every operator, and with one for every chain of
 runs the same flow in one central place. README.md says what each figure means.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, Final
 
+from bench.command_line import run_as_told
 from bench.edge.apart import Apart
 from bench.edge.central import Central
 from bench.edge.driver import Driver, cores_during
@@ -318,14 +318,5 @@ def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
     return run_plan(plan_for(quick), output, tell)
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

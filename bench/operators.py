@@ -8,7 +8,6 @@ with its state in memory. Both sides take turns, a round at a time, since a mach
 README.md says what each figure means.
 """
 
-import argparse
 import gc
 import json
 import tempfile
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 import headwater as hw
 from bench import spark_operators
+from bench.command_line import run_as_told
 from bench.operator_cases import CASES, INSTANCES, SCHEMA, Bare, Case, Step, steps, watermarks
 from bench.plots import draw_bars
 from bench.processes import this_machine
@@ -250,14 +250,5 @@ def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
     return run_plan(plan_for(quick), output, tell)
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

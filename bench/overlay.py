@@ -7,7 +7,6 @@ nodes' own join protocol, and everything that changes it for a measurement is tr
 figure means.
 """
 
-import argparse
 import json
 import math
 import time
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command_line import run_as_told
 from bench.overlay_apps import FEW, against_master, spread_of, step_costs, stewards_of, submit
 from bench.overlay_failures import Standing, recoveries
 from bench.overlay_figures import draw_figures
@@ -223,14 +223,5 @@ def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
     return run_plan(plan_for(quick), output, tell)
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

@@ -7,7 +7,6 @@ counts. One engine runs at a time, in processes of its own. README.md says what 
 tuned.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command_line import parser_for, print_found
 from bench.processes import this_machine
 from bench.rivals.checking import Told, difference
 from bench.rivals.contests import CONTESTS, Input
@@ -255,16 +255,13 @@ def details_of(plan: Plan, found: Findings) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="The peers benchmark.")
-    parser.add_argument("--quick", action="store_true", help="the short form: within ten minutes on two cores")
+    parser = parser_for(__doc__)
     parser.add_argument("--copies", type=int, nargs="+", metavar="N", help="only so many copies of one, side by side")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes; figures go beside it")
     given = parser.parse_args(arguments)
     plan = plan_for(given.quick)
     if given.copies:
         plan = replace(plan, contests=(), copies=tuple(given.copies))
-    result = run_plan(plan, given.json, print)
-    print(json.dumps({"ratios": result["ratios"], "figures": result["figures"]}, indent=2))
+    print_found(run_plan(plan, given.json, print))
 
 
 if __name__ == "__main__":

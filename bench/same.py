@@ -8,7 +8,6 @@ read at yet another one, with several instances of its operators where it has an
 compared.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -17,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command_line import run_as_told
 from bench.edge.peers import Peers
 from bench.processes import this_machine
 from bench.same_trials import TRIALS, Results, Trial, difference, read_results
@@ -168,14 +168,5 @@ def _result(verdicts: Mapping[str, Mapping[str, str | None]], wanted: Found) -> 
     return {"ratios": ratios, "details": details, "figures": []}
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    print(json.dumps(run(given.quick, given.json, print)["ratios"], indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

@@ -6,7 +6,6 @@ Every policy has a node of its own, and one of them is fed at a time. They take 
 that becomes faster or slower does so for all of them. README.md says what is measured and what each figure shows.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from bench.command_line import run_as_told
 from bench.processes import this_machine
 from bench.scheduler_figures import draw_figures
 from bench.scheduler_limits import Evidence, evidence_of, limit
@@ -271,15 +271,5 @@ def ratio_of_best(held: Mapping[Contender, Sequence[float]], plan: Plan) -> floa
     return round(best[0] / best[1], 3) if all(best) else None
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.scheduler", description="The scheduler benchmark.")
-    parser.add_argument("--quick", action="store_true", help="the short form: within eight minutes on two cores")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes; figures go beside it")
-    given = parser.parse_args()
-    result = run(given.quick, given.json)
-    print(json.dumps({"ratios": result["ratios"], "figures": result["figures"]}, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    run_as_told(__doc__, run)

@@ -7,7 +7,6 @@ and read their sensors, and stay. Of the others the busiest leaves for good ever
 what runs there moves with its state. README.md says how each figure is judged.
 """
 
-import argparse
 import itertools
 import json
 import tempfile
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command_line import parser_for, print_found
 from bench.edge.links import PEERS, told
 from bench.edge.sites import EdgeCluster, SitePlan
 from bench.processes import this_machine
@@ -288,15 +288,13 @@ def run(quick: bool, output: Path | None, tell: Tell) -> dict[str, Any]:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--minutes", type=float, default=None)
-    parser.add_argument("--json", type=Path, default=None)
+    parser = parser_for(__doc__)
+    parser.add_argument("--minutes", type=float, help="how long nodes come and go")
     given = parser.parse_args()
     plan = plan_for(given.quick)
     if given.minutes is not None:
         plan = replace(plan, minutes=given.minutes)
-    print(json.dumps(run_plan(plan, given.json, print)["ratios"], indent=2))
+    print_found(run_plan(plan, given.json, print))
 
 
 if __name__ == "__main__":
