@@ -19,6 +19,7 @@ from headwater.engine.channels import (
     receive,
     rows_handed_on,
 )
+from headwater.engine.moving import read_standing, take_up
 from headwater.engine.store import Store, append, read_queue
 from headwater.model.batch import encode_entry
 from headwater.model.errors import StoreError
@@ -108,6 +109,36 @@ def test_an_instance_that_ran_here_leaves_a_whole_entry_behind() -> None:
     assert node.queue(instance).head_offset == 0
     assert ids(node.waiting(instance)) == [4, 5, 6, 7, 8, 9]
     assert node.ledger().balanced
+
+
+def test_what_was_sent_whole_before_an_instance_came_is_not_taken_for_what_it_left() -> None:
+    """An entry was on its way when its instance came to where it lay, took half of it and went on."""
+    node, there = SmallNode(relay()), MemoryStore()
+    node.feed(numbered(0, 1, 2, 3))
+    node.feed(numbered(4, 5))
+    instance = node.instances[0]
+    under_way, base = outbox_of(node, instance)
+    node.turn(instance, 2)
+    with node.store.write() as txn:
+        make_outbox(txn, instance, node.runner.schemas)
+    with node.store.read() as snapshot:
+        standing = read_standing(snapshot, instance, ORIGIN)
+    with there.write() as txn:
+        take_up(txn, THERE, b"t" * 16, standing, (1, 1))
+        receive(txn, THERE, ORIGIN, base, under_way)
+        left, base = outbox_of(node, instance)
+        receive(txn, THERE, ORIGIN, base, left)
+        receive(txn, THERE, ORIGIN, 0, under_way)
+        assert read_queue(txn, THERE).waiting_rows == 4
+    assert ids(node.waiting(instance)) == [2, 3, 4, 5]
+    assert node.ledger().balanced
+
+
+def outbox_of(node: SmallNode, instance: InstanceId) -> tuple[Stretch, int]:
+    """Return all that would be sent of an outbox, and where it begins."""
+    with node.store.read() as snapshot:
+        base = read_queue(snapshot, instance).head_sequence
+        return read_stretch(snapshot, instance, base, 1 << 20), base
 
 
 @pytest.mark.parametrize("entries", [((5, b""),), ((0, b"short"),), ((1, b"x" * 44), (1, b"x" * 44))])

@@ -117,22 +117,42 @@ def hand_on(txn: Transaction, instance: InstanceId, until: int) -> QueueRecord:
 
 
 def make_outbox(txn: Transaction, instance: InstanceId, schemas: Schemas) -> None:
-    """Let the queue of an instance that ran here begin with a whole entry: what a worker left of its first one."""
+    """Let the queue of an instance that ran here begin with a whole entry: what a worker left of its first one.
+
+    All that waits is numbered anew then: the first entry may have been sent whole before the instance came, and whoever
+    runs it next must not take what is still under way for what is left of it.
+    """
     record = read_queue(txn, instance)
     if record.head_offset == 0:
         return
-    key = entry_key(instance, record.head_sequence)
-    encoded = txn.get(key)
-    if encoded is None:
+    waiting = [
+        (entry_sequence(key), bytes(encoded))
+        for key, encoded in txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence))
+    ]
+    if not waiting or waiting[0][0] != record.head_sequence:
         raise StoreError(f"entry {record.head_sequence} of queue {instance} is missing from the store")
+    (head, whole), *others = waiting
+    left = _without_first(txn, whole, record.head_offset, schemas)
+    further = record.next_sequence - record.head_sequence
+    for sequence, encoded in ((head, left), *others):
+        txn.delete(entry_key(instance, sequence))
+        txn.put(entry_key(instance, sequence + further), encoded)
+    record = record._replace(
+        head_sequence=record.next_sequence,
+        next_sequence=record.next_sequence + further,
+        head_offset=0,
+        gone_bytes=record.gone_bytes + max(0, len(whole) - len(left)),
+    )
+    txn.put(queue_key(instance), record.pack())
+
+
+def _without_first(snapshot: Snapshot, encoded: bytes, rows: int, schemas: Schemas) -> bytes:
+    """Return an entry without its first rows."""
     entry = decode_entry(encoded)
-    known = schemas.find(txn, entry.schema_id)
-    rest = decode_batch(entry.payload, known.schema, whole=known.whole).slice(record.head_offset)
+    known = schemas.find(snapshot, entry.schema_id)
+    rest = decode_batch(entry.payload, known.schema, whole=known.whole).slice(rows)
     stamps = share_stamps(entry.stamps, rest.num_rows, entry.rows)
-    cut = encode_entry(known.identity, entry.enqueued_us, rest.num_rows, stamps, known.encode(rest), entry.mark)
-    txn.put(key, cut)
-    gone = max(0, len(encoded) - len(cut))
-    txn.put(queue_key(instance), record._replace(head_offset=0, gone_bytes=record.gone_bytes + gone).pack())
+    return encode_entry(known.identity, entry.enqueued_us, rest.num_rows, stamps, known.encode(rest), entry.mark)
 
 
 def receive(
