@@ -1,6 +1,8 @@
 """A turn takes waiting rows, runs the chain on them and commits everything it changed, or nothing."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -323,6 +325,37 @@ def test_rows_without_the_key_they_are_spread_by_stop_the_flow_with_a_sentence()
     assert trouble is not None
     assert trouble.operator == "make"
     assert "'key'" in trouble.error
+    assert node.ledger().balanced
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda batch: {"key": [[one] for one in batch["id"].to_pylist()]},
+            "'key' is a list<item: int64> and cannot be",
+        ),
+        (lambda batch: {"key": batch["id"].cast(pa.timestamp("ns"))}, "'key' has nanoseconds and cannot be a key"),
+        (lambda batch: {"key": batch["id"], "a": pa.nulls(len(batch), pa.string_view())}, "string_view"),
+    ],
+)
+def test_rows_that_cannot_be_spread_stop_the_flow_with_a_sentence(made: Callable[..., Any], said: str) -> None:
+    """Only running could tell; a worker that died of it would leave the rows waiting for ever."""
+    node = SmallNode(
+        flow(
+            "wrong-key",
+            rows_of_any_kind()
+            .map(made, name="make", fuse=False)
+            .key_by("key")
+            .map(lambda batch: batch, name="use", parallelism=2)
+            .sink(Wall(), name="out"),
+        )
+    )
+    node.feed(numbered(*range(20)))
+    trouble = node.turn("make").trouble
+    assert trouble is not None
+    assert trouble.operator == "make"
+    assert said in trouble.error
     assert node.ledger().balanced
 
 

@@ -332,3 +332,19 @@ def test_an_app_whose_source_fails_has_failed_however_long_it_takes_to_close(thr
         pass
     source.may_close.set()
     assert (app.state, "the cable is torn" in str(app.error)) == (AppState.FAILED, True)
+
+
+def test_a_source_whose_rows_cannot_be_spread_fails_alone(thread_node: Node) -> None:
+    """Which type a column has shows when rows come; the sources of other apps are read by the same thread."""
+    sink = hw.to.memory()
+    steady = thread_node.deploy(running_sums("steady", 400, sink, rate=2_000))
+    listed = hw.read.iterable([{"key": [1]}, {"key": [2]}]).key_by("key")
+    broken = thread_node.deploy(hw.flow("listed", listed.map(lambda batch: batch, parallelism=2).sink(hw.to.nothing())))
+    assert thread_node.wait(broken, PATIENCE_S)
+    assert str(broken.error) == (
+        "source 'iterable' cannot go on: column 'key' is a list<item: int64> and cannot be a key; "
+        "use numbers, texts, bytes, dates or times"
+    )
+    assert thread_node.wait(steady, PATIENCE_S)
+    assert steady.error is None
+    assert by_sensor(sink.rows()) == expected_sums(400)

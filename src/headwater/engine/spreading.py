@@ -1,15 +1,19 @@
-"""Which rows of a batch go to which instance."""
+"""Which rows of a batch go to which instance.
+
+What the rows are nobody may know before they come, so a key that can be none, and columns of a type that Arrow cannot
+part, are found here. That is told as `WrongKey`: it is about the rows of one app, and no concern of any other.
+"""
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.dataflow.graph import Spread
 from headwater.engine.plans import Outlet
-from headwater.model.keys import KEY_GROUPS, KeyGroups, keyed_rows
+from headwater.model.keys import KEY_GROUPS, KeyGroups, WrongKey, keyed_rows
 
 
 def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Return which rows go to which instance."""
+    """Return which rows go to which instance; raises WrongKey where that cannot be told."""
     targets = outlet.targets
     if len(targets) == 1:
         return [(targets[0], batch)]
@@ -17,7 +21,10 @@ def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> 
         return [(targets[own_index], batch)]
     if outlet.spread is Spread.BALANCE:
         return [(targets[turn % len(targets)], batch)]
-    return _by_key(outlet, batch)
+    try:
+        return _by_key(outlet, batch)
+    except pa.ArrowException as failure:
+        raise WrongKey(f"its rows cannot be parted by {', '.join(outlet.key)}: {failure}") from failure
 
 
 def _by_key(outlet: Outlet, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:

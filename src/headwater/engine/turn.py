@@ -39,11 +39,13 @@ from headwater.engine.times import Times, read_times
 from headwater.model.batch import Mark, share_stamps
 from headwater.model.errors import Conflict, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.keys import WrongKey
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
 from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_row, unite
 
 STORE_FULL: Final = "store full"
+KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
 COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
 
 
@@ -214,7 +216,7 @@ def _emit(
     reached: dict[int, set[int]] = {}
     for number, outlet in enumerate(outlets):
         sent = mark if mark is not None and outlet.marks else Mark(prepared.plan.sender(index, taken.instance))
-        for target, part in spread(outlet, batch, own_index, taken.record.turns):
+        for target, part in _spread(prepared, outlet, batch, own_index, index):
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
             labelled = sent._replace(source=outlet.source)
             *before, last = cut(part) if large else (part,)
@@ -226,13 +228,24 @@ def _emit(
     return reached
 
 
+def _spread(
+    prepared: Prepared, outlet: Outlet, batch: pa.RecordBatch, own_index: int, index: int
+) -> list[tuple[int, pa.RecordBatch]]:
+    """Return which rows go to which instance; rows that have no key to be spread by stop the flow."""
+    try:
+        return spread(outlet, batch, own_index, prepared.taken.record.turns)
+    except WrongKey as failure:
+        plan, row = prepared.plan, show_row(batch.slice(0, 1).to_pylist()[0])
+        raise UserCodeError(plan.flow, plan.operators[index].name, str(failure), KEY_BY, row) from failure
+
+
 def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch) -> None:
     for outlet in outlets:
         for column in outlet.key:
             if column not in batch.schema.names:
                 error = f"its rows are spread by column {column!r}, but have only: {', '.join(batch.schema.names)}"
                 row = show_row(batch.slice(0, 1).to_pylist()[0])
-                raise UserCodeError(plan.flow, plan.operators[-1].name, error, "the key_by behind it", row)
+                raise UserCodeError(plan.flow, plan.operators[-1].name, error, KEY_BY, row)
 
 
 def commit(store: Store, term: bytes, prepared: Sequence[Prepared], schemas: Schemas, now_us: int) -> list[TurnReport]:

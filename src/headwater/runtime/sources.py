@@ -27,6 +27,7 @@ from headwater.engine.store import TERM_KEY, Transaction, read_queue, shed_oldes
 from headwater.model.batch import Stamp
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.keys import WrongKey
 from headwater.runtime.dozing import Doze
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.voices import thread_of
@@ -281,7 +282,7 @@ class SourcePump:
         except OSError as failure:
             log.warning("source %s did not close in order: %s", task.name, failure)
 
-    def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
+    def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer | None:
         """Encode outside the transaction, so that the commit is short."""
         offer = _Offer(task, rows)
         batch = rows.batch
@@ -289,9 +290,13 @@ class SourcePump:
             return offer
         now = now_us()
         stamps = task.stamps(batch.num_rows, rows.due_us if rows.due_us is not None else now, self._sample_share)
-        offer.puts = lay_out(
-            rows, task.outlets, task.number, self._schemas, batches=task.batches, stamps=stamps, now_us=now
-        )
+        try:
+            offer.puts = lay_out(
+                rows, task.outlets, task.number, self._schemas, batches=task.batches, stamps=stamps, now_us=now
+            )
+        except (WrongKey, pa.ArrowException) as failure:  # of its rows alone: all other sources go on
+            self._fail(task, failure)
+            return None
         task.batches += 1
         return offer
 
@@ -391,6 +396,6 @@ def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None
 
 
 def _wrapped(task: SourceTask, failure: Exception) -> ConnectorError:
-    kind = pa.ArrowException
-    what = str(failure) if isinstance(failure, kind) else f"{type(failure).__name__}: {failure}"
+    told = isinstance(failure, pa.ArrowException | WrongKey)
+    what = str(failure) if told else f"{type(failure).__name__}: {failure}"
     return ConnectorError(f"source {task.name!r} cannot go on: {what}")
