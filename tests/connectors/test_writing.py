@@ -7,6 +7,7 @@ import json
 import pickle
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -155,6 +156,15 @@ def test_parquet_keeps_types_that_its_files_do_not(tmp_path: Path) -> None:
     position = written(sink, seconds)
     sink.open(position).write([seconds])
     assert len(rows_in(drained(read.parquet(tmp_path / "x")))) == 4
+
+
+def test_parquet_takes_categories_however_many_there_come_to_be(tmp_path: Path) -> None:
+    """Two frames of a hundred categories each, which pandas numbers with a byte."""
+    frames = [pd.DataFrame({"word": pd.Categorical([f"{first}{n}" for n in range(100)])}) for first in "xy"]
+    batches = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in frames]
+    written(to.parquet(tmp_path / "x"), *batches)
+    rows = rows_in(drained(read.parquet(tmp_path / "x")))
+    assert [row["word"] for row in rows] == [f"{first}{n}" for first in "xy" for n in range(100)]
 
 
 def test_parquet_rows_are_not_appended_to_other_columns(tmp_path: Path) -> None:

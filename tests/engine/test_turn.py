@@ -359,6 +359,21 @@ def test_rows_that_cannot_be_spread_stop_the_flow_with_a_sentence(made: Callable
     assert node.ledger().balanced
 
 
+def test_rows_that_arrow_cannot_join_stop_the_flow_with_a_sentence() -> None:
+    """Here dictionaries inside of lists, which have a byte for each number and too many values together."""
+    node = SmallNode(flow("apart", rows_of_any_kind().map(lambda batch: batch, name="use").sink(Wall(), name="out")))
+    for first in "xy":
+        words = pa.array([f"{first}{number}" for number in range(100)]).dictionary_encode()
+        lists = pa.ListArray.from_arrays(
+            pa.array(range(101), pa.int32()), words.cast(pa.dictionary(pa.int8(), pa.string()))
+        )
+        node.feed(pa.record_batch({"words": lists}))
+    trouble = node.turn("use").trouble
+    assert trouble is not None
+    assert (trouble.operator, "cannot be joined to one" in trouble.error) == ("use", True)
+    assert node.ledger().balanced
+
+
 def test_time_in_the_queue_is_told_from_time_at_its_head() -> None:
     """What arrived while a turn ran waited behind it; from the turn's end on, it waited to be scheduled."""
     node = SmallNode(relay())

@@ -222,6 +222,22 @@ def test_batches_with_different_dictionaries_are_joined() -> None:
     assert unite(batches).to_pylist() == [{"a": "x"}, {"a": "y"}]
 
 
+@pytest.mark.parametrize("more", [{}, {"n": 1}])
+def test_batches_are_joined_though_their_dictionaries_have_too_few_numbers_for_all_values(more: Row) -> None:
+    """Pandas numbers up to 127 categories with a byte each: of two such frames, Arrow refuses to join the columns."""
+    batches = [hundred_words("x"), hundred_words("y", **more)]
+    joined = unite(batches)
+    assert joined["word"].to_pylist() == [f"{first}{number}" for first in "xy" for number in range(100)]
+    assert joined.schema.field("word").type == pa.dictionary(pa.int32(), pa.string())
+
+
+def hundred_words(first: str, **more: int) -> pa.RecordBatch:
+    """Return a hundred different words as pandas' categories are written."""
+    words = pa.array([f"{first}{number}" for number in range(100)])
+    columns = {"word": words.dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))}
+    return pa.record_batch(columns | {name: pa.repeat(value, 100) for name, value in more.items()})
+
+
 def test_a_row_is_shown_as_json_whatever_is_in_it() -> None:
     """Bytes, dates, NaN, nested values."""
     batch = pa.record_batch(

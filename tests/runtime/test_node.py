@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -348,3 +349,28 @@ def test_a_source_whose_rows_cannot_be_spread_fails_alone(thread_node: Node) -> 
     assert thread_node.wait(steady, PATIENCE_S)
     assert steady.error is None
     assert by_sensor(sink.rows()) == expected_sums(400)
+
+
+def by_category(first: int, count: int) -> pd.DataFrame:
+    """Return rows with a category each, as many per batch as pandas numbers with a byte."""
+    return pd.DataFrame({"word": pd.Categorical([f"w{number}" for number in range(first, first + count)])})
+
+
+def test_batches_whose_categories_are_too_many_for_a_byte_together_run_through(thread_node: Node) -> None:
+    """Which of them are taken together depends on what else is going on."""
+    sink = hw.to.memory()
+    words = hw.read.generator(by_category, rows=600, batch_rows=100)
+    app = thread_node.deploy(hw.flow("words", words.map(lambda batch: batch).dedup("word", parallelism=2).sink(sink)))
+    assert thread_node.wait(app, PATIENCE_S)
+    assert app.error is None
+    assert sorted(row["word"] for row in sink.rows()) == sorted(f"w{number}" for number in range(600))
+
+
+def test_a_source_may_bring_more_categories_in_one_batch_than_in_those_before(thread_node: Node) -> None:
+    """Pandas numbers them with two bytes then."""
+    sink = hw.to.memory()
+    frames = hw.read.iterable([by_category(0, 100), by_category(0, 200)])
+    app = thread_node.deploy(hw.flow("more", frames.sink(sink)))
+    assert thread_node.wait(app, PATIENCE_S)
+    assert app.error is None
+    assert len(sink.rows()) == 300

@@ -92,6 +92,8 @@ def wider_type(one: pa.DataType, other: pa.DataType, *, text_takes_all: bool) ->
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):
         moment = _wider_moment(one, other)
         return pa.string() if moment is None and text_takes_all else moment
+    if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
+        return _wider_dictionary(one, other, text_takes_all)
     if pa.types.is_nested(one) or pa.types.is_nested(other):
         return _wider_nest(one, other, text_takes_all)
     if text_takes_all or {True} == {pa.types.is_timestamp(kind) or pa.types.is_string(kind) for kind in (one, other)}:
@@ -111,6 +113,16 @@ def _wider_moment(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if days and stamps[0].tz is not None:
         return None
     return pa.timestamp(max((stamp.unit for stamp in stamps), key=_UNITS.index), tz=stamps[0].tz)
+
+
+def _wider_dictionary(
+    one: pa.DictionaryType, other: pa.DictionaryType, text_takes_all: bool
+) -> pa.DictionaryType | None:
+    values = wider_type(one.value_type, other.value_type, text_takes_all=text_takes_all)
+    if values is None or one.ordered != other.ordered:
+        return None
+    wider = one if one.index_type.bit_width > other.index_type.bit_width else other
+    return pa.dictionary(wider.index_type, values, one.ordered)
 
 
 def _wider_nest(one: pa.DataType, other: pa.DataType, text_takes_all: bool) -> pa.DataType | None:

@@ -20,6 +20,7 @@ from headwater.connectors.columns import refuse_other_names
 from headwater.connectors.files import no_access
 from headwater.connectors.linesink import MODES, CutFile, Mode
 from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.model.dictionaries import roomy, roomy_schema
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 
 ROWS_PER_FILE: Final = 50_000  # the last part is written anew with every write until it is full
@@ -60,7 +61,9 @@ class ParquetSink:
         if position is None:
             return ParquetWriter(parts, self.rows_per_file, _begin(parts, self.mode))
         parts.restore(position["parts"], position["rows"])
-        schema = None if position["schema"] is None else pa.ipc.read_schema(pa.py_buffer(position["schema"]))
+        schema = None
+        if position["schema"] is not None:
+            schema = roomy_schema(pa.ipc.read_schema(pa.py_buffer(position["schema"])))
         tail = parts.read(position["parts"], position["rows"]).cast(schema) if position["rows"] else None
         return ParquetWriter(parts, self.rows_per_file, position["parts"], schema, tail)
 
@@ -96,7 +99,7 @@ class ParquetWriter:
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
         """Write the rows and return the position behind them."""
-        filled = [batch for batch in batches if batch.num_rows]
+        filled = [roomy(batch) for batch in batches if batch.num_rows]
         if filled:
             self._refuse_other_columns(filled)
             self._drop_aside()  # the write before this one is committed, so nobody goes back behind it

@@ -45,6 +45,7 @@ from headwater.operators.base import LATE
 from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_row, unite
 
 STORE_FULL: Final = "store full"
+NO_LINE: Final = "no line of the flow's own code"
 KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
 COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
 
@@ -110,12 +111,22 @@ def prepare(
     return prepared
 
 
+def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return rows that are taken together as one batch; where Arrow cannot join them the flow stops, and says why."""
+    try:
+        return unite(batches)
+    except pa.ArrowException as failure:
+        row = show_row(batches[-1].slice(0, 1).to_pylist()[0])
+        error = f"rows that came to it in several batches cannot be joined to one: {failure}"
+        raise UserCodeError(plan.flow, plan.operators[0].name, error, NO_LINE, row) from failure
+
+
 def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segment]:
     """Return what was taken as the chain takes it; the channels' watermarks become one."""
     segments = []
     channels = [] if times is None else plan.channels_of(taken.instance)
     for stretch in taken.stretches:
-        batches = [(source, unite(parts)) for source, parts in sorted(stretch.batches.items())]
+        batches = [(source, _united(plan, parts)) for source, parts in sorted(stretch.batches.items())]
         if times is None:
             segments.append(Segment(batches))
             continue

@@ -17,6 +17,7 @@ import msgspec
 import orjson
 import pyarrow as pa
 
+from headwater.model.dictionaries import roomy
 from headwater.model.entries import ALL_GROUPS
 from headwater.model.errors import UserCodeError
 from headwater.model.keys import WrongKey
@@ -401,9 +402,16 @@ def unite(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     kept = [batch for batch in batches if batch.num_rows] or list(batches[:1])
     if len(kept) == 1:
         return kept[0]
-    if all(batch.schema.equals(kept[0].schema) for batch in kept[1:]):
-        return pa.concat_batches(kept)
-    tables = [pa.Table.from_batches([batch]) for batch in kept]
+    try:
+        return _joined(kept)
+    except pa.ArrowInvalid:  # their dictionaries have more values together than each has numbers for
+        return _joined([roomy(batch) for batch in kept])
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if all(batch.schema.equals(batches[0].schema) for batch in batches[1:]):
+        return pa.concat_batches(batches)
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
     return table_to_batch(pa.concat_tables(tables, promote_options=WIDER))
 
 
