@@ -76,6 +76,29 @@ def test_the_first_row_of_a_key_goes_on_as_it_is() -> None:
     assert folding.rows([{"k": "a", "n": 1}, {"k": "b", "n": 1}]) == [{"k": "a", "n": 3}, {"k": "b", "n": 1}]
 
 
+def later(one: Row, other: Row) -> Row:
+    """Return the row of the later time."""
+    return max(one, other, key=lambda row: row["at"])
+
+
+def test_times_of_nanoseconds_are_kept_to_the_last_one() -> None:
+    """Pandas writes times so, and Python's own end at microseconds."""
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ns", "UTC")), ("took", pa.duration("ns"))])
+    rows = [
+        pa.RecordBatch.from_arrays([["a"], [at], [took]], schema=schema) for at, took in ((7, 1), (9, None), (8, 3))
+    ]
+    kept: dict[bytes, bytes] = {}
+    turnover = Turnover(lambda index: DictStore(kept))
+    made = []
+    for batch in rows:
+        operator = Reduce(key_columns=("k",), function=later)
+        chain = OpenChain("flow", [NamedOperator("reduce", operator)])
+        result = chain.run([Segment([(0, batch)])], turnover)
+        kept |= {name: value for name, value in result.state[0].items() if value is not None}
+        made += [rows for emission in result.emissions for rows in emission.outputs]
+    assert [batch["at"].cast(pa.int64()).to_pylist() for batch in made if batch is not None] == [[7], [9], [9]]
+
+
 def test_what_is_no_row_of_the_same_columns_is_a_dead_letter() -> None:
     """The sentence says what was returned, and state is as if the row had never come."""
     for returned, sentence in [

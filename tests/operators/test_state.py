@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -285,6 +286,10 @@ VALUES: list[Any] = [
     dt.time(1, 2, 3),
     dt.timedelta(days=-1, microseconds=1),
     Decimal("1.50"),
+    pd.Timestamp("2024-01-01 12:00:00.123456789"),
+    pd.Timestamp("2024-01-01", tz="Asia/Kathmandu"),
+    pd.Timestamp("1600-01-01").as_unit("s"),
+    [pd.Timedelta("-1 days 1 ns")],
 ]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 from headwater.model import scalars
@@ -35,7 +36,9 @@ from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 VALUES: Final = 1  # the space of the one value that a stateful function keeps for each key
 
 _ARRAY: Final = 1  # msgpack extensions: a numpy array,
-_TUPLE: Final = 2  # and a tuple, which would come back as a list
+_TUPLE: Final = 2  # a tuple, which would come back as a list,
+_INSTANT: Final = 3  # and what Arrow gives for times and spans of nanoseconds, which Python's own cannot hold
+_SPAN: Final = 4
 _AS_THEY_ARE: Final = frozenset({NoneType, bool, int, float, str, bytes})
 _ABSENT: Final = object()
 
@@ -71,6 +74,11 @@ def _plain(value: Any) -> Any:
         return _plain(value.item())
     if kind is np.ndarray:
         return _plain_array(value)
+    if kind is pd.Timestamp:
+        zone = None if value.tz is None else pa.lib.tzinfo_to_string(value.tz)
+        return msgspec.msgpack.Ext(_INSTANT, _ENCODER.encode((int(value.asm8.view("i8")), value.unit, zone)))
+    if kind is pd.Timedelta:
+        return msgspec.msgpack.Ext(_SPAN, _ENCODER.encode((int(value.asm8.view("i8")), value.unit)))
     raise WrongState(
         f"a {kind.__name__} cannot be kept as state; "
         "use numbers, strings, bytes, dates, lists, tuples, dicts or numpy arrays"
@@ -93,6 +101,12 @@ def _plain_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
 def _restore(code: int, data: memoryview) -> Any:
     if code == _TUPLE:
         return tuple(_DECODER.decode(data))
+    if code == _INSTANT:
+        count, unit, zone = _DECODER.decode(data)
+        instant = pd.Timestamp(np.datetime64(count, unit))
+        return instant if zone is None else instant.tz_localize("UTC").tz_convert(pa.lib.string_to_tzinfo(zone))
+    if code == _SPAN:
+        return pd.Timedelta(np.timedelta64(*_DECODER.decode(data)))
     if code != _ARRAY:
         return scalars.restore(code, data)
     size = int.from_bytes(data[:2], "little")
