@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -22,6 +23,8 @@ from headwater.node.events import NodeConfig, NoteRefused, SendMessage
 from headwater.node.part import Ground
 from headwater.node.wayfinding import Bindings, Seekers
 from headwater.overlay.trees import Trees
+from headwater.runtime.frames import Inbox
+from headwater.runtime.links.lanes import BULKY, Lanes
 from headwater.sim.memory_store import MemoryStore
 
 APP, KEY = "rain", key_of("rain")
@@ -38,10 +41,11 @@ class Quay:
     def __init__(self, name: bytes) -> None:
         """Begin empty."""
         self.store, self.schemas, self.name = MemoryStore(), Schemas(), name * 16
+        self.room = 1 << 30
 
     def room_bytes(self, app: AppId) -> int:
-        """Take anything."""
-        return 1 << 30
+        """Take anything, unless there is less room."""
+        return self.room
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
         """Run nothing."""
@@ -177,6 +181,65 @@ def test_what_waits_for_company_goes_when_the_answer_comes_and_nothing_else_is_u
     host.carrying.rows_sent(message)
     sender.carrying.rows_kept(host.said(m.RowsKept)[0])
     assert [(one.sending.since, one.sending.until) for one in sender.said()] == [(1, 2)]
+
+
+# --- slow links -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_answered_is_sent_again_after_twice_the_time_that_the_last_answer_took() -> None:
+    """A satellite's round trip, or a message that takes seconds to leave, must not send all of it twice."""
+    sender, host = connected()
+    for _ in range(2):
+        sender.put(100)
+        (message,) = sender.said()
+        for _ in range(3):
+            sender.pass_time(SECOND // 2)
+        host.carrying.rows_sent(message)
+        sender.carrying.rows_kept(host.said(m.RowsKept)[0])
+        sender.said()
+    sender.put(100)
+    assert len(sender.said()) == 1
+    for _ in range(5):
+        sender.pass_time(SECOND // 2)
+    assert sender.said() == []
+    sender.pass_time(SECOND // 2)
+    assert len(sender.said()) == 1
+
+
+def test_who_has_no_room_is_asked_as_often_as_before() -> None:
+    """That is an answer, too: the time until there is room says nothing about the link."""
+    sender, host = connected()
+    host.quay.room = 0
+    sender.put(100)
+    for _ in range(20):
+        deliver(sender, host)
+        sender.pass_time(SECOND)
+    host.quay.room = 1 << 30
+    deliver(sender, host)
+    sender.put(100)
+    assert len(sender.said()) == 1
+    sender.pass_time(CONFIG.answer)
+    assert len(sender.said()) == 1
+
+
+def test_a_slow_link_carries_hardly_anything_twice() -> None:
+    """A message takes longer to leave than its answer is waited for: it must not queue again behind itself."""
+    sender, host = connected()
+    lanes, inbox, carried = Lanes(32 << 20, 10_000), Inbox(32 << 20, lanes=2), 0
+    sender.put(*[CONFIG.message_bytes] * 40)
+    while sender.rows[1]:
+        for message in sender.said():
+            if not lanes.will_bring(message.brings):
+                lanes.offer(msgspec.msgpack.encode(message), BULKY, 0.0, message.brings)
+        written = lanes.gather()
+        carried += len(written)
+        sender.pass_time(max(CONFIG.gather, len(written) * SECOND // 60_000))
+        for arrived in inbox.put(written):
+            host.carrying.rows_sent(msgspec.msgpack.decode(arrived, type=m.RowsSent))
+        for answer in host.said(m.RowsKept):
+            sender.carrying.rows_kept(answer)
+    assert host.rows == (40, 40)
+    assert carried < 1.2 * 40 * CONFIG.message_bytes
 
 
 # --- an instance comes to where its rows lie --------------------------------------------------------------------------

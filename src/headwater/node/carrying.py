@@ -23,7 +23,7 @@ from headwater.model.batch import decode_entry, schema_id
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
-from headwater.model.time import Instant
+from headwater.model.time import Duration, Instant
 from headwater.node import row_messages as m
 from headwater.node.events import NoteRefused, NoteRowsGone, NoteRowsPut
 from headwater.node.part import Ground
@@ -85,6 +85,8 @@ class Outbox:
     host: Peer | None = None  # who kept the last ones
     room_bytes: int | None = None  # what it would take, as of its last answer
     tries: int = 0  # unanswered
+    pace: Duration = Duration(0)  # twice as long as the last answer took that brought us on
+    unanswered_since: Instant | None = None  # when something was first sent, or when the answer before came
     schemas: set[int] = field(default_factory=set)  # that its host knows
     disbelieved: NodeId | None = None  # who said that it had more than there ever was: told of once
 
@@ -102,6 +104,12 @@ class Outbox:
         """Count nothing as sent that has not been answered."""
         self.sent, self.answer_by = self.base, None
         self.under_way.clear()
+
+    def keep_pace(self, now: Instant) -> None:
+        """Expect the next answer to take as long as this one: on a slow link, what is on its way must not go again."""
+        if self.unanswered_since is not None:
+            self.pace = Duration(2 * (now - self.unanswered_since))
+        self.unanswered_since = now if self.under_way else None
 
     def forget_host(self) -> None:
         """Let rows climb again."""
@@ -269,7 +277,8 @@ class Carrying:
                 break
             self._dispatch(outbox, stretch)
         if outbox.under_way and outbox.answer_by is None:
-            outbox.answer_by = Instant(now + min(config.answer_max, config.answer << min(outbox.tries, 8)))
+            patience = max(config.answer, outbox.pace) << min(outbox.tries, 8)
+            outbox.answer_by = Instant(now + min(config.answer_max, patience))
         wakes = [at for at in (wake, outbox.answer_by) if at is not None]
         if wakes:
             self._ground.timers.set(("rows", outbox.place), min(wakes))
@@ -297,6 +306,8 @@ class Carrying:
             self._schemas_for(outbox, entries),
         )
         outbox.sent = until
+        if outbox.unanswered_since is None:
+            outbox.unanswered_since = self._ground.now
         size, named = sum(len(encoded) for _, encoded in entries), tuple(identity for identity, _ in sending.schemas)
         outbox.under_way.append(UnderWay(until, size, named))
         message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
@@ -324,9 +335,11 @@ class Carrying:
             outbox.schemas.clear()
             outbox.go_back()
         elif message.until <= outbox.base:
+            outbox.unanswered_since = None
             return  # it has no room, or misses what came before: both are tried again in a while
         else:
             self._hand_on(outbox, message.until)
+            outbox.keep_pace(self._ground.now)
         self._send(outbox, patient=True)
 
     def _end_of(self, outbox: Outbox) -> int:

@@ -1,5 +1,6 @@
 """What nodes say to one another about rows: where an instance is, the rows themselves, and that they are kept."""
 
+from collections.abc import Hashable
 from typing import Annotated, Final
 
 import msgspec
@@ -36,6 +37,12 @@ class RowsSent(Message, frozen=True, tag="ws"):
     steward: Peer | None
     hops: Annotated[int, Meta(ge=0)]
     sending: Sending
+
+    @property
+    def brings(self) -> Hashable:
+        """The stretch, by whatever way it came."""
+        sending = self.sending
+        return "rows", sending.app, sending.instance, sending.origin, sending.since, sending.until
 
 
 class RowsKept(Message, frozen=True, tag="wk"):

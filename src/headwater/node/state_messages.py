@@ -1,5 +1,6 @@
 """What nodes say to one another about an instance that moves: its state is asked for, told in pieces, and taken."""
 
+from collections.abc import Hashable
 from typing import Final
 
 from headwater.model.ids import AppName, InstanceNumber
@@ -35,6 +36,11 @@ class StateTold(Message, frozen=True, tag="vt"):
     is_last: bool = False
     received: tuple[tuple[bytes, int], ...] = ()
     times: bytes | None = None
+
+    @property
+    def brings(self) -> Hashable:
+        """The piece, as it was after so many turns."""
+        return "state", self.app, self.instance, self.lot, self.after, self.turns
 
 
 class StateDelayed(Message, frozen=True, tag="vd"):

@@ -1,5 +1,6 @@
 """What peers of the ring say to one another. Every message names its sender, as the sender knows itself."""
 
+from collections.abc import Hashable
 from typing import Final
 
 import msgspec
@@ -16,6 +17,11 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """Something a peer said."""
 
     sender: Peer
+
+    @property
+    def brings(self) -> Hashable:
+        """What it brings, if one that brings the same is superfluous while this one waits to be sent; else None."""
+        return None
 
 
 class Heartbeat(Message, frozen=True, tag="hb"):

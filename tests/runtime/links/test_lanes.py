@@ -85,6 +85,22 @@ def test_an_urgent_message_overtakes_the_pieces_of_a_bulky_one() -> None:
     assert rest == [bytes(1 << 20)]
 
 
+def test_what_a_message_brings_is_known_until_it_has_left_or_is_dropped() -> None:
+    lanes = Lanes(bytes_max=10 << 20, messages_max=10)
+    for brings, size in (("sent", GATHER_BYTES), ("begun", 2 * GATHER_BYTES), ("stale", 10)):
+        assert lanes.offer(bytes(size), BULKY, 0.0, brings)
+    lanes.gather()
+    lanes.gather()
+    lanes.check()
+    assert [lanes.will_bring(one) for one in ("sent", "begun", "stale", None)] == [False, True, True, False]
+    lanes.drop_begun()
+    lanes.check()
+    assert [lanes.will_bring(one) for one in ("begun", "stale")] == [False, True]
+    lanes.drop_older(1.0)
+    lanes.check()
+    assert not lanes.will_bring("stale")
+
+
 @given(
     messages=st.lists(st.tuples(st.binary(max_size=3_000), st.sampled_from([0, 1])), max_size=20),
     piece_bytes=st.integers(1, 500),

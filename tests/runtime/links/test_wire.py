@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import pytest
 
 from headwater.model.errors import ConfigError, EngineError
+from headwater.node.row_messages import RowsSent, Sending
 from headwater.overlay.messages import Heartbeat, Ping, Routed
 from headwater.runtime.identity import Role
 from headwater.runtime.links.credentials import Credentials, insecure_node
@@ -387,6 +388,22 @@ def test_short_messages_pass_between_the_pieces_of_bulky_ones(cluster: Cluster) 
             kinds = [type(message) for message in other.heard]
             assert kinds[:2] == [Heartbeat, Ping]
             assert [message.number for message in other.heard if isinstance(message, Routed)] == list(range(20))
+
+    told(story())
+
+
+def test_rows_that_wait_to_be_sent_are_not_sent_again(cluster: Cluster) -> None:
+    """Whoever sends them again cannot know that they wait; once they have left, they may be needed again."""
+
+    async def story() -> None:
+        async with station(cluster.insecure()) as other, station(cluster.insecure()) as one:
+            sending = Sending("rain", one.wire.node_id, 0, b"o" * 16, 0, 0, 1, ((0, b"row"),), ())
+            for hops in range(3):
+                one.wire.send(other.address, RowsSent(one.peer, one.peer, None, hops, sending))
+            await until(lambda: len(other.heard) == 1)
+            assert one.wire.status().dropped == {Drop.WAITS: 2}
+            one.wire.send(other.address, RowsSent(one.peer, one.peer, None, 0, sending))
+            await until(lambda: len(other.heard) == 2)
 
     told(story())
 

@@ -2,9 +2,14 @@
 
 Messages of a lane stay in order. What is on the bulky lane is cut into short pieces, and everything on the urgent lane
 passes between them: no heartbeat waits for megabytes of rows. Pure: time comes as an argument.
+
+Whoever says something again for want of an answer cannot know that it still waits here. Sent twice, it would hold up
+the next answer for as long, which would be said again too, and a slow link would soon carry nothing new. So a message
+is superfluous while another waits that brings the same.
 """
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +26,7 @@ class _Waiting:
     pieces: deque[bytes]
     size: int
     since: float
+    brings: Hashable
     begun: bool = False
 
 
@@ -34,17 +40,25 @@ class Lanes:
         self._bytes_max = bytes_max
         self._messages_max = messages_max
         self._lanes: tuple[deque[_Waiting], deque[_Waiting]] = (deque(), deque())
+        self._brought: set[Hashable] = set()  # by what waits
 
     def __bool__(self) -> bool:
         """Whether anything waits."""
         return bool(self._lanes[0] or self._lanes[1])
 
-    def offer(self, encoded: bytes, lane: int, now: float) -> bool:
+    def will_bring(self, what: Hashable) -> bool:
+        """Whether a message that brings this waits already."""
+        return what in self._brought
+
+    def offer(self, encoded: bytes, lane: int, now: float, brings: Hashable = None) -> bool:
         """Take a message, or refuse it for want of room."""
         if self.bytes_held + len(encoded) > self._bytes_max or len(self._lanes[lane]) >= self._messages_max:
             return False
         pieces = deque(pieces_of(encoded, PIECE_BYTES[lane], lane))
-        waiting = _Waiting(pieces, sum(map(len, pieces)), now)
+        waiting = _Waiting(pieces, sum(map(len, pieces)), now, brings)
+        if brings is not None:
+            assert brings not in self._brought, brings
+            self._brought.add(brings)
         self._lanes[lane].append(waiting)
         self.bytes_held += waiting.size
         return True
@@ -67,6 +81,7 @@ class Lanes:
         taken.append(piece)
         if not waiting.pieces:
             lane.popleft()
+            self._brought.discard(waiting.brings)
             self.sent += 1
         return len(piece)
 
@@ -83,7 +98,9 @@ class Lanes:
         return dropped
 
     def _drop_first(self, lane: deque[_Waiting]) -> int:
-        self.bytes_held -= lane.popleft().size
+        dropped = lane.popleft()
+        self.bytes_held -= dropped.size
+        self._brought.discard(dropped.brings)
         return 1
 
     def check(self) -> None:
@@ -91,3 +108,6 @@ class Lanes:
         assert self.bytes_held == sum(len(piece) for lane in self._lanes for one in lane for piece in one.pieces)
         assert all(len(lane) <= self._messages_max for lane in self._lanes)
         assert not any(one.begun for lane in self._lanes for one in list(lane)[1:])
+        brought = [one.brings for lane in self._lanes for one in lane if one.brings is not None]
+        assert len(brought) == len(self._brought)
+        assert set(brought) == self._brought

@@ -41,6 +41,7 @@ class Drop(StrEnum):
     ALL_FULL = "all queues together are full"
     TOO_LONG = "it is longer than allowed"
     UNREACHABLE = "nobody could be reached in time"
+    WAITS = "what it brings waits to be sent already"
     CUT = "the connection broke while it was sent"
     TOO_MANY = "too many destinations"
     BAD_ADDRESS = "its address is none"
@@ -125,6 +126,8 @@ class Outgoing:
         limits = self._ground.limits
         if self.link is not None and self.link.quality.is_cut:
             return Drop.LINK_CUT
+        if self._lanes.will_bring(message.brings):
+            return Drop.WAITS
         try:
             encoded = packed(message, limits.compress_bytes if self._compresses else None, limits.message_bytes)
         except TooLong as reason:
@@ -134,7 +137,7 @@ class Outgoing:
             return Drop.ALL_FULL
         if self.queued_bytes + len(encoded) > limits.queue_bytes:
             return Drop.QUEUE_FULL
-        return None if self._lanes.offer(encoded, lane, self._used_at) else Drop.QUEUE_FULL
+        return None if self._lanes.offer(encoded, lane, self._used_at, message.brings) else Drop.QUEUE_FULL
 
     @property
     def _compresses(self) -> bool:
