@@ -94,7 +94,7 @@ class _Writing:
 
 
 def _in_use(directory: Path) -> StoreError:
-    return StoreError(f"the store in {directory} is in use by another node; stop it or give another --store")
+    return StoreError(f"the store in {directory} is in use by another node; stop it or give another directory")
 
 
 class LmdbStore:
@@ -118,7 +118,7 @@ class LmdbStore:
             )
         except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as damage:
             raise StoreError(
-                f"{directory} holds no store that can be read ({damage}); give another --store directory"
+                f"{directory} holds no store that can be read ({damage}); give another directory"
             ) from damage
         except lmdb.Error as refusal:
             if "already open" in str(refusal):
@@ -158,7 +158,7 @@ class LmdbStore:
             )
             raise StoreError(
                 f"the store in {self.directory} was written by {written}, this one reads {mine.decode()!r}; "
-                "use the version that wrote it, or an empty --store directory"
+                "use the version that wrote it, or an empty directory"
             )
 
     def read(self) -> "_Reading":

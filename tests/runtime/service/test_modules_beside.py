@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.model.errors import StoreError
 from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.service import NodeService
 from tests.runtime.service.few_nodes import FewNodes
 
 ROWS = 3_000
@@ -110,6 +112,20 @@ def test_the_text_of_an_app_is_deleted_with_it(tmp_path: Path) -> None:
             assert len(list(texts.iterdir())) == 1
             cluster.stop("a")
         assert list(texts.iterdir()) == []
+
+
+def test_a_second_node_on_the_same_data_is_refused_and_deletes_nothing_of_the_first(tmp_path: Path) -> None:
+    """The functions of the first one's apps have yet to import what is beside their flows."""
+    file = write_flow(tmp_path / "a", "a", "a module")
+    with FewNodes(tmp_path / "nodes") as few:
+        node = few.add()
+        with Cluster(node.own.address, insecure=True) as cluster:
+            cluster.submit(str(file))
+            cluster.wait("a", 100)
+            there = sorted(node.settings.flows.rglob("*.py"))
+            with pytest.raises(StoreError, match="in use by another node"):
+                few.do(NodeService(node.settings).start())
+            assert sorted(node.settings.flows.rglob("*.py")) == there != []
 
 
 ONE_FILE = """

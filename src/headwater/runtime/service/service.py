@@ -121,8 +121,8 @@ class NodeService:
         settings = self.settings
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(forget_texts, settings.flows)
         await asyncio.to_thread(self._start_engine)
+        await asyncio.to_thread(forget_texts, settings.flows)  # ours alone: the store lets in one node at a time
         try:
             self._assemble()
         except HeadwaterError:
