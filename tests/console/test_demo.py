@@ -42,6 +42,9 @@ def test_the_demo_ends_by_itself_with_every_reading_accounted_for(headwater: Com
 
 
 def test_a_log_file_tells_the_story_with_the_tree_of_every_app(headwater: Command, tmp_path: Path) -> None:
+    """Also where an earlier demo has left its results."""
+    for app in APPS:
+        (tmp_path / f"{app}.jsonl").write_text('{"of": "an earlier demo"}\n')
     result = headwater("demo", "--files", tmp_path, "--no-spark", "--for", "3s", "--rate", ROWS_PER_S)
     assert result.exit_code == 0, result.output
     told = result.stdout

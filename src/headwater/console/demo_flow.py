@@ -57,7 +57,7 @@ def readings(rows: int | None = ROWS) -> hw.Stream:
 
 def to_file(name: str) -> Any:
     """A file of lines for the results of an app."""
-    return hw.to.json(f"{PLACE}/{name}.jsonl")
+    return hw.to.json(f"{PLACE}/{name}.jsonl", mode="overwrite")
 
 
 watched = readings().filter(is_plausible, name="plausible").key_by("sensor")
