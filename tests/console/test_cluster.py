@@ -114,6 +114,27 @@ def test_what_a_flow_prints_holds_up_no_node(three: list[str], at: Any, tmp_path
             cluster.stop(name)
 
 
+def test_what_flows_print_is_not_among_the_events_of_a_cluster(tmp_path: Path) -> None:
+    """Neither when they are built, nor their functions, nor a sink that is the console of the node."""
+    flow = tmp_path / "prints.py"
+    flow.write_text(
+        "import headwater as hw\n"
+        "print('built')\n"
+        "def shown(row: hw.Row) -> hw.Row:\n"
+        "    print('ran')\n"
+        "    return row\n"
+        "flow = hw.flow('prints', hw.read.iterable([{'n': 77}]).map(shown).sink(hw.to.console()))\n"
+    )
+    with Daemon("cluster", 1, "--no-spark") as cluster:
+        with Cluster(cluster.until("ready")["submit"].split()[-1], insecure=True) as client:
+            client.submit(flow)
+            client.wait("prints", PATIENCE_S)
+        cluster.process.send_signal(signal.SIGTERM)
+        cluster.until("stopping")
+        printed = cluster.ended()[1].split()
+    assert {"built", "ran", "77"} <= set(printed)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

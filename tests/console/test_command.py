@@ -50,6 +50,14 @@ def test_who_asks_for_json_gets_errors_as_json(
     assert result.stderr == f"error: {told['error']}\n"
 
 
+def test_what_a_flow_prints_goes_elsewhere_than_the_object_that_was_asked_for(headwater: Command, write: Write) -> None:
+    """Whoever reads standard output as JSON finds nothing else there."""
+    result = headwater("explain", write("prints.py", f"print('built')\n{LINEAR}"), "--json")
+    assert (orjson.loads(result.stdout)["flow"], result.stderr) == ("linear", "built\n")
+    raises = headwater("explain", write("raises.py", "print('built')\nhalf\n"), "--json")
+    assert list(orjson.loads(raises.stdout)) == ["error"]
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_full_device_is_told_in_one_sentence(form: tuple[str, ...]) -> None:
     """And by the exit code: whoever keeps what is printed in a file must not take a part of it for all."""

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from contextlib import nullcontext
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,12 +19,13 @@ from headwater.console.explain import explain
 from headwater.console.node import node
 from headwater.console.run import run
 from headwater.console.running import INTERRUPTED_EXIT
-from headwater.console.screen import fail, print_object
+from headwater.console.screen import fail, objects_alone, print_object
 from headwater.console.sim import sim
 from headwater.console.verbs import drain, logs, nodes, status, stop, submit, upgrade
 from headwater.model.errors import HeadwaterError
 
 USAGE_EXIT: Final = 2
+PRINTING: Final = frozenset({"bench", "run", "sim"})  # an object is their last line, or goes to a file
 
 
 class Commands(TyperGroup):
@@ -32,17 +34,19 @@ class Commands(TyperGroup):
     Who asked for JSON finds the sentence on standard output too, as `{"error": ...}`.
     """
 
-    _as_json = False
+    _as_json = _prints_objects_alone = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Look whether an error is to be told as JSON: `bench --json` takes a file, and prints for people."""
         self._as_json = "--json" in args and args[:1] != ["bench"]
+        self._prints_objects_alone = self._as_json and PRINTING.isdisjoint(args[:1])
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with objects_alone() if self._prints_objects_alone else nullcontext():
+                return super().invoke(ctx)
         except HeadwaterError as failure:
             self._fail(str(failure))
             raise typer.Exit(1) from failure

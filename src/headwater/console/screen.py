@@ -7,6 +7,8 @@ What people watch is written to a duplicate made before that.
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 import msgspec
@@ -32,6 +34,20 @@ def fail(sentence: str) -> None:
     print(f"error: {sentence}", file=sys.stderr, flush=True)
 
 
+_objects_go_to: list[TextIO] = []  # standard output as it was, while it is for objects alone
+
+
+@contextmanager
+def objects_alone() -> Iterator[None]:
+    """Keep standard output for objects: what else is printed, as by code of a flow, goes to standard error."""
+    _objects_go_to.append(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _objects_go_to.pop()
+
+
 def print_object(told: Any) -> None:
     """Print one JSON object on a line of standard output."""
-    print(msgspec.json.encode(told).decode(), flush=True)
+    print(msgspec.json.encode(told).decode(), file=_objects_go_to[-1] if _objects_go_to else sys.stdout, flush=True)
