@@ -124,6 +124,17 @@ def test_counts_continue_across_an_upgrade_that_adds_a_filter_and_a_column(
         assert node.engine.registry.find(told.id) is None
 
 
+def test_whoever_waits_for_a_version_that_another_has_replaced_is_told_so(few: FewNodes, version: Version) -> None:
+    """They would wait for ever for one that nobody will see again."""
+    with few.client(0) as cluster:
+        running(cluster, few, version())
+        told = cluster.upgrade("counting", version())
+        cluster.upgraded(told)
+        cluster.upgraded(cluster.upgrade("counting", version()))
+        with pytest.raises(EngineError, match="version 2 of counting is not there any more"):
+            cluster.upgraded(told)
+
+
 def test_another_key_is_refused_and_the_app_goes_on(few: FewNodes, tmp_path: Path, version: Version) -> None:
     with few.client(0) as cluster:
         running(cluster, few, version())

@@ -307,7 +307,12 @@ def places_by_flow(at: Mapping[str, str], sources: Mapping[str, Collection[str]]
 
 
 def is_upgraded(told: UpgradeTold, status: StatusTold) -> bool:
-    """Whether the next version of an app runs, or has run; raises EngineError if that will not be."""
+    """Whether the next version of an app runs, or has run; raises EngineError if that will not be, or not be seen."""
+    if status.id not in (told.id, told.successor):
+        raise EngineError(
+            f"version {told.version} of {told.app} is not there any more: somebody has upgraded it again, or stopped "
+            f"it and submitted it anew; see `headwater status {told.app}`"
+        )
     if status.id == told.id and status.state != "upgrading":
         raise EngineError(f"{told.app} was not upgraded: {'; '.join((*status.notes, *status.errors))}")
     if status.id == told.successor and status.state == "failed":
