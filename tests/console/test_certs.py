@@ -55,6 +55,8 @@ def test_a_node_is_renewed_and_denied_by_its_name(headwater: Command, home: Path
     renewed = orjson.loads(headwater("certs", "renew", home, "--name", "gw1", "--days", "700", "--json").stdout)
     assert renewed["days_left"] == 699
     assert renewed["id"] in headwater("certs", "deny", home, "--name", "gw1").stdout
+    again = orjson.loads(headwater("certs", "deny", home, "--name", "gw1", "--json").stdout)
+    assert again == {"id": renewed["id"], "file": str(home / "denied")}
     assert {one.hex() for one in read_denied(home / "denied")} == {renewed["id"]}
     assert "neither a node nor a user" in headwater("certs", "deny", home, "--name", "gw9").stderr
     assert "either --name or --id" in headwater("certs", "deny", home).stderr

@@ -85,6 +85,22 @@ def test_people_see_the_tree_of_an_app_with_rates_guarantees_and_its_ledger(
     headwater("stop", "seen", "--to", three[2], "--insecure")
 
 
+def test_whoever_waits_for_several_flows_of_a_file_gets_one_object(three: list[str], at: Any, tmp_path: Path) -> None:
+    flow = tmp_path / "several.py"
+    flow.write_text(
+        "import headwater as hw\n"
+        "a = hw.flow('a', hw.read.iterable([{'n': 1}]).sink(hw.to.nothing()))\n"
+        "b = hw.flow('b', hw.read.iterable([{'n': 1}, {'n': 2}]).sink(hw.to.nothing()))\n"
+    )
+    told = at(three[0], "submit", flow, "--wait")["apps"]
+    assert [(app["name"], app["state"], app["rows_out"]) for app in told] == [
+        ("a", "finished", 1),
+        ("b", "finished", 2),
+    ]
+    for name in ("a", "b"):
+        at(three[1], "stop", name)
+
+
 def test_an_upgrade_keeps_what_submit_was_told_and_says_so(
     three: list[str], headwater: Command, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def deny(
         str | None, typer.Option("--name", help="The node or user whose certificate counts no longer.")
     ] = None,
     written_id: Annotated[str | None, typer.Option("--id", help="Or its id, as `certs show` prints it.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Revoke a certificate: put its id on the deny list, which nodes obey as soon as they have a copy."""
     if (name is None) == (written_id is None):
@@ -109,7 +110,10 @@ def deny(
     else:
         identity = parse_id(written_id or "")
     path = authority.deny(identity, name or "by id")
-    print(f"{identity.hex()} is denied; copy {path} into the certs directory of every node")
+    if as_json:
+        print_object({"id": identity.hex(), "file": str(path)})
+    else:
+        print(f"{identity.hex()} is denied; copy {path} into the certs directory of every node")
 
 
 @certs.command()

@@ -16,7 +16,7 @@ from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, UpgradeTold
+from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, Submitted, UpgradeTold
 
 TO: Final = "HEADWATER_TO"
 ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]
@@ -115,15 +115,24 @@ def submit(
             chaining=not no_chaining,
         )
         if wait:
-            for one in submitted:
-                status = cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look)
-                _show_status(status, as_json=as_json)
+            _wait_for_all(cluster, submitted, as_json=as_json)
             return
     if as_json:
         print_object({"submitted": submitted})
         return
     for one in submitted:
         print(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
+
+
+def _wait_for_all(cluster: Cluster, submitted: list[Submitted], *, as_json: bool) -> None:
+    """Tell of each app how it is when it has ended; in JSON that is one object, however many there are."""
+    told = []
+    for one in submitted:
+        told.append(cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look))
+        if not as_json:
+            show_status(screen(), told[-1])
+    if as_json:
+        print_object(told[0] if len(told) == 1 else {"apps": told})
 
 
 class _Troubles:
