@@ -1,5 +1,9 @@
 """The demo runs a cluster, explains itself, and would notice a row that is lost or doubled."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +57,29 @@ def test_a_log_file_tells_the_story_with_the_tree_of_every_app(headwater: Comman
         assert f"{app}'s tree: " in told
     for words in ("8 peers are in the ring", "south-3 joins", "leaves for good", "has left", "all ledgers balance"):
         assert words in told, words
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["starting peers", "air is submitted"])
+def test_a_signal_ends_it_in_good_order_and_nothing_is_left(
+    tmp_path: Path, moment: str, number: signal.Signals
+) -> None:
+    """Also while its peers are being started."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headwater", "demo", "--no-spark", "--files", str(tmp_path / "files")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(place)},
+    )
+    assert process.stdout is not None
+    next(line for line in process.stdout if moment in line)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=120)
+    assert (process.returncode, told.splitlines()[-1:]) == (130, ["error: interrupted"])
+    assert list(place.iterdir()) == []
 
 
 @pytest.mark.spark

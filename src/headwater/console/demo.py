@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 from rich.console import Console
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from headwater.console.demo_check import CHECKS, made, written
 from headwater.console.demo_view import DemoView, Picture, demo_view_on, latency_at_sink, story_table
 from headwater.console.run import JsonOption, SparkOption, parse_limit
 from headwater.console.screen import fail, print_object, screen
+from headwater.console.serving import run_unless_told
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.client import Cluster, is_at_rest
@@ -29,7 +29,7 @@ from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.requests import StatusTold
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.status import Latency
-from headwater.runtime.temporary import Temporary
+from headwater.runtime.temporary import Temporary, sweep
 
 ZONES: Final = ("north", "north", "north", "centre", "centre", "centre", "south", "south")
 SENSORS: Final = 200
@@ -51,14 +51,14 @@ def demo(
 ) -> None:
     """Run four apps on eight peers of this machine; one joins, one leaves, a worker is killed, and no row is lost."""
     limit_s = parse_limit(limit) or 0.0
+    sweep(files)
     console = screen(stderr=as_json)
     plan = Plan(_made(files), limit_s, rate, round(rate * limit_s), round(rate * limit_s * LATE_SHARE))
     view = demo_view_on(console, plain=as_json)
     with log_to(LogFormat.TEXT, plan.directory / "peers.log"), ExitStack() as closing:
         console.print(_introduction(plan), soft_wrap=True, markup=False)
         closing.enter_context(view)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            story = runner.run(Show(plan, view, spark=not no_spark).run())
+        story = run_unless_told(Show(plan, view, spark=not no_spark).run())
     if as_json:
         print_object(story.told())
     else:

@@ -3,11 +3,14 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import uvloop
 
 from headwater.console.screen import print_object, screen
+
+T = TypeVar("T")
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Sayer:
@@ -52,7 +55,7 @@ def serve_until_told(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
                 serving.cancel()
             stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             loop.add_signal_handler(number, note)
         try:
             await serving
@@ -61,3 +64,19 @@ def serve_until_told(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(until_told())
+
+
+def run_unless_told(doing: Coroutine[Any, Any, T]) -> T:
+    """Do something to its end. A signal has it end early in good order, a second one at once; both interrupt."""
+
+    async def until_told() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(doing)
+        for number in SIGNALS:
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(until_told())
