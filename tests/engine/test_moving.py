@@ -55,14 +55,19 @@ def plan_of(node: SmallNode, instance: InstanceId) -> ChainPlan:
 
 
 def pieces(
-    store: Store, plan: ChainPlan, instance: InstanceId, bytes_max: int, entry_bytes_max: int = 1 << 20
+    store: Store,
+    plan: ChainPlan,
+    instance: InstanceId,
+    bytes_max: int,
+    entry_bytes_max: int = 1 << 20,
+    entries_max: int = 1_000,
 ) -> list[Piece]:
     """Return an instance's state, cut as it travels."""
     cut: list[Piece] = []
     with store.read() as snapshot:
         while not cut or not cut[-1].is_last:
             after = place_behind(cut[-1].held[-1]) if cut else BEGINNING
-            cut.append(read_piece(snapshot, plan, instance, after, bytes_max, entry_bytes_max))
+            cut.append(read_piece(snapshot, plan, instance, after, bytes_max, entry_bytes_max, entries_max))
     return cut
 
 
@@ -118,6 +123,20 @@ def test_an_instance_that_moves_goes_on_as_if_it_had_stayed(
     assert sorted(map(str, moved)) == sorted(map(str, stayed.write_out("out")))
     for instance in here.instances:
         assert pieces(here.store, plan_of(here, instance), instance, 1 << 20) == [Piece((), is_last=True)]
+
+
+def test_a_piece_has_no_more_entries_than_a_message_takes() -> None:
+    """Of a state of many small entries all come, in as many pieces as that takes: the receiver takes no others."""
+    node = SmallNode(shaped("counts", 1))
+    for second in range(0, 200, 10):
+        node.feed(batch(second, key=f"k{second}"))
+    run_dry(node)
+    [instance] = [one for one in node.instances if pieces(node.store, plan_of(node, one), one, 1 << 20)[0].held]
+    plan = plan_of(node, instance)
+    [whole] = pieces(node.store, plan, instance, 1 << 20)
+    cut = pieces(node.store, plan, instance, 1 << 20, entries_max=3)
+    assert max(len(piece.held) for piece in cut) == 3
+    assert tuple(held for piece in cut for held in piece.held) == whole.held
 
 
 def test_only_the_keys_of_the_instance_move() -> None:

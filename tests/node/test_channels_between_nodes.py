@@ -172,6 +172,22 @@ def test_a_message_has_no_more_than_a_messages_bytes_and_a_large_entry_goes_alon
     assert [(one.since, one.until) for one in sent] == [(0, 3), (3, 6), (6, 7), (7, 8), (8, 9)]
 
 
+def test_entries_of_more_schemas_than_a_message_takes_go_in_several() -> None:
+    """What a flow makes of its rows may have other columns each time; all of it has to come, and be understood."""
+    sender, host = connected()
+    schemas = [pa.schema({f"column {number}": pa.int64()}) for number in range(2 * m.SCHEMAS_MAX + 50)]
+    with sender.quay.store.write() as txn:
+        for schema in schemas:
+            known = sender.quay.schemas.known(schema)
+            sender.quay.schemas.ensure(txn, known)
+            row = known.encode(pa.record_batch({schema.names[0]: [1]}))
+            append(txn, sender.instance, [(1, encode_entry(known.identity, 0, 1, (), row))])
+    sender.carrying.rows_wait(APP, 0)
+    for _ in range(5):
+        deliver(sender, host)
+    assert host.rows == (len(schemas), len(schemas))
+
+
 def test_what_waits_for_company_goes_when_the_answer_comes_and_nothing_else_is_under_way() -> None:
     """An answer makes nobody wait longer."""
     sender, host = connected()

@@ -11,7 +11,6 @@ from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.events import MessageReceived, NodeConfig, SendMessage
-from headwater.node.hosting import AROUND_MAX
 from headwater.node.node import Node
 from headwater.sim.nodes import NodeWorld
 from headwater.sim.rings import owner_among
@@ -257,7 +256,7 @@ def test_every_node_knows_the_load_of_all_its_leaves() -> None:
     for node in world.nodes.values():
         told = node.handle(MessageReceived(m.RoomAsked(node.own, 1)), world.timeline.now)
         [room] = [one.message for one in told if isinstance(one, SendMessage) and isinstance(one.message, m.RoomTold)]
-        assert len(room.around) == AROUND_MAX
+        assert len(room.around) == m.AROUND_MAX
 
 
 def test_nobody_but_its_owner_says_where_an_app_is_placed(scene: Scene) -> None:

@@ -10,9 +10,11 @@ from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.entries import HELD_MAX, Entries, bytes_of
 from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, SendMessage
-from headwater.node.hosting import ARRIVING_BYTES_MAX, PLACES_MAX
+from headwater.node.hosting import ARRIVING_BYTES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
+from headwater.overlay.messages import PEERS_MAX, LeafTold
+from headwater.overlay.ring import HEARSAY_MAX
 from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
 from headwater.overlay.trees import TREES_MAX
 from headwater.sim.nodes import NodeWorld
@@ -166,6 +168,44 @@ def test_a_node_keeps_a_bounded_amount_of_flows_for_what_has_yet_to_come(world: 
     assert len(node.moving.fetching) == count
 
 
+def test_what_is_kept_for_a_steward_is_given_back_once_however_often_it_is_asked_for(world: NodeWorld) -> None:
+    """A message of a hundred thousand times the same name would be answered with as many copies of its flow."""
+    node, *_ = world.nodes.values()
+    node.handle(MessageReceived(m.ReplicaSent(EVIL, EVIL, (large_entry(world, 1),))), world.timeline.now)
+    heard = said(node, MessageReceived(m.ReplicaWanted(EVIL, ("app-1",) * 1_000)), world.timeline.now)
+    assert [len(one.entries) for one in heard if isinstance(one, m.ReplicaSent)] == [1]
+
+
+def test_a_steward_remembers_nothing_of_what_keepers_make_up(world: NodeWorld) -> None:
+    """Only of its own apps it has to know who keeps them."""
+    node, *_ = world.nodes.values()
+    node.handle(MessageReceived(m.HandedOver(EVIL, (entry_of(world, 1, 1, "placing"),))), world.timeline.now)
+    for start in range(3):
+        kept = tuple((f"made up {start} {number}", 1, 1) for number in range(1_000))
+        node.handle(MessageReceived(m.ReplicaKept(EVIL, node.own, (*kept, ("app", 1, 1)), 7)), world.timeline.now)
+    assert set(node.register._kept_by[EVIL.id]) == {"app"}
+
+
+@pytest.mark.parametrize("instances", [(7,), (0, 0)])
+def test_no_owner_agrees_to_what_cannot_be_placed_so(world: NodeWorld, instances: tuple[int, ...]) -> None:
+    """It would keep it on its disk, and `headwater status` would look for chains that are none."""
+    node, *_ = world.nodes.values()
+    world.submit(world.random_app("app", operators=2, sources=1), node.own.address)
+    placed = tuple(m.Placed(one, EVIL, EVIL) for one in instances)
+    effects = node.handle(MessageReceived(m.PlacementTold(EVIL, "app", (), placed)), world.timeline.now)
+    assert [type(effect) for effect in effects] == [NoteRefused]
+    assert node.seeking.owned["app"].placed == ()
+
+
+def test_a_node_asks_a_bounded_number_of_peers_on_hearsay(world: NodeWorld) -> None:
+    """Whoever makes up peers would else have it ask for ever."""
+    node, *_ = world.nodes.values()
+    for start in range(0, 3 * HEARSAY_MAX, PEERS_MAX):
+        leaves = tuple(Peer(key_of(f"made up {n}"), f"h{n}:1", "here") for n in range(start, start + PEERS_MAX))
+        node.handle(MessageReceived(LeafTold(EVIL, leaves)), world.timeline.now)
+    assert len(node.ring.questions) == HEARSAY_MAX
+
+
 def test_entries_know_how_large_they_are(world: NodeWorld) -> None:
     entries = Entries()
     one, other = large_entry(world, 1), entry_of(world, 1, 1, "placing")
@@ -200,8 +240,8 @@ def test_a_node_takes_a_bounded_number_of_what_takes_no_room(world: NodeWorld, i
     """Sinks and sources can be nowhere else, so no capacity speaks against them."""
     node, *_ = world.nodes.values()
     sink = m.ChainSpec("out", 0, 0, (0,), keeps=True)
-    for number in range(PLACES_MAX + 10):
+    for number in range(m.PLACES_MAX + 10):
         asked = m.StartAsked(EVIL, f"app-{number}", 1, instance, sink, EVIL, key=key_of("app"))
         node.handle(MessageReceived(asked), world.timeline.now)
         node.handle(MessageReceived(m.PathAsked(EVIL, f"app-{number}", key_of("app"), 1, 0)), world.timeline.now)
-    assert len(node.hosting.hosted) + len(node.hosting.sourced) == PLACES_MAX
+    assert len(node.hosting.hosted) + len(node.hosting.sourced) == m.PLACES_MAX

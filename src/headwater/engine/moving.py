@@ -99,9 +99,15 @@ def was_given_to(snapshot: Snapshot, instance: InstanceId, lot: Lot, to: bytes) 
 
 
 def read_piece(
-    snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place, bytes_max: int, entry_bytes_max: int
+    snapshot: Snapshot,
+    plan: ChainPlan,
+    instance: InstanceId,
+    after: Place,
+    bytes_max: int,
+    entry_bytes_max: int,
+    entries_max: int,
 ) -> Piece:
-    """Return what follows a place in an instance's state: at most so many bytes, but one entry at least.
+    """Return what follows a place in an instance's state: at most so many bytes and entries, but one entry at least.
 
     Of an entry with more than `entry_bytes_max` bytes as many are returned, and the rest follows. What is shared is
     never cut: it is small, and others would see a part of it.
@@ -109,7 +115,7 @@ def read_piece(
     held: list[Held] = []
     size = 0
     for number, name, begin, value in _state_of(snapshot, plan, instance, after):
-        if held and size + len(name) + len(value) > bytes_max:
+        if held and (size + len(name) + len(value) > bytes_max or len(held) == entries_max):
             return Piece(tuple(held), is_last=False)
         if len(value) > entry_bytes_max and not is_shared(name):
             return Piece((*held, (number, name, begin, bytes(value[:entry_bytes_max]))), is_last=False)

@@ -223,16 +223,15 @@ class Carrying:
 
     def instances_here(self, message: m.InstancesHere) -> None:
         """Remember what runs below us, and tell the nodes above."""
-        for instance, host in message.bound[: m.BOUND_MAX]:
+        for instance, host in message.bound:
             place = (message.app, instance)
             self._bindings.keep(place, host, self._ground.now)
             self._answer_seekers(place, host)
         self._come_back()
         above = self._above(message.key)
         if above is not None and message.hops < m.HOPS_MAX:
-            own = self._ground.own
-            bound = message.bound[: m.BOUND_MAX]
-            self._ground.send(above, m.InstancesHere(own, message.app, message.key, bound, message.hops + 1))
+            told = m.InstancesHere(self._ground.own, message.app, message.key, message.bound, message.hops + 1)
+            self._ground.send(above, told)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -291,7 +290,7 @@ class Carrying:
         return max(1, min(room, self._config.window_bytes))  # one at least, whose answer tells of new room
 
     def _dispatch(self, outbox: Outbox, stretch: Stretch) -> None:
-        entries = stretch.entries[: m.ENTRIES_MAX]
+        entries, schemas = self._that_fit(outbox, stretch.entries[: m.ENTRIES_MAX])
         until = stretch.until if len(entries) == len(stretch.entries) else entries[-1][0] + 1
         own, app = self._ground.own, self.apps[outbox.app]
         sending = m.Sending(
@@ -303,7 +302,7 @@ class Carrying:
             stretch.since,
             until,
             entries,
-            self._schemas_for(outbox, entries),
+            schemas,
         )
         outbox.sent = until
         if outbox.unanswered_since is None:
@@ -313,14 +312,25 @@ class Carrying:
         message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
         self._bring_nearer(message, outbox.host)
 
-    def _schemas_for(self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], ...]:
-        """Return the schemas of the entries that the receiver may not know yet."""
+    def _that_fit(
+        self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]
+    ) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, bytes], ...]]:
+        """Return the first of some entries, as many as fit with the schemas that the receiver may not know yet."""
         assert self._dock is not None
-        decoded = (decode_entry(encoded) for _, encoded in entries)
-        wanted = sorted({entry.schema_id for entry in decoded if entry.rows} - outbox.schemas)
+        schemas: dict[int, bytes] = {}
+        size = 0
         with self._dock.store.read() as snapshot:
-            found = [(identity, snapshot.get(schema_key(identity))) for identity in wanted]
-        return tuple((identity, bytes(schema)) for identity, schema in found if schema is not None)
+            for count, (_, encoded) in enumerate(entries):
+                entry = decode_entry(encoded)
+                if not entry.rows or entry.schema_id in outbox.schemas or entry.schema_id in schemas:
+                    continue
+                found = snapshot.get(schema_key(entry.schema_id)) or b""
+                size += len(found)
+                if count and (len(schemas) == m.SCHEMAS_MAX or size > m.SCHEMAS_BYTES_MAX):
+                    entries = entries[:count]
+                    break
+                schemas[entry.schema_id] = bytes(found)
+        return entries, tuple((identity, schema) for identity, schema in schemas.items() if schema)
 
     def rows_kept(self, message: m.RowsKept) -> None:
         """Forget what the other end has, and send more."""
@@ -472,7 +482,7 @@ class Carrying:
 
 def _learn_schemas(dock: Dock, txn: Transaction, sending: m.Sending) -> bool:
     """Keep the schemas that came along; return whether all that the entries name are here."""
-    for identity, encoded in sending.schemas[: m.SCHEMAS_MAX]:
+    for identity, encoded in sending.schemas:
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(encoded))
         except (pa.ArrowException, OSError) as damage:

@@ -17,7 +17,7 @@ from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.part import Ground
-from headwater.node.register import ENTRIES_MAX, Register
+from headwater.node.register import Register
 from headwater.node.seeking import Seen
 from headwater.node.steps import Steps
 from headwater.planner.placement import PlacementPolicy
@@ -85,7 +85,7 @@ class Desk:
         ground = self._ground
         self._handing_to = self._heir_among(others)
         if self._handing_to is not None and self._register.entries:
-            some = tuple(islice(self._register.entries.values(), ENTRIES_MAX))
+            some = tuple(islice(self._register.entries.values(), m.ENTRIES_MAX))
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
         self._register.compare()
         for entry in self._register.entries.values():

@@ -15,9 +15,7 @@ from headwater.node.events import AwaitInstance, StartInstance, StopInstance
 from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
-AROUND_MAX = 12  # leaves of whose room we tell
 ARRIVING_BYTES_MAX: Final = 64 << 20  # of flows whose instances have yet to come from elsewhere
-PLACES_MAX: Final = 10_000  # instances and sources here: sinks and sources take no room, and there must be an end
 LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
@@ -83,7 +81,7 @@ class Hosting:
     @property
     def _is_full(self) -> bool:
         """Whether nothing more can be here, even if it takes no room."""
-        return len(self.hosted) + len(self.sourced) >= PLACES_MAX
+        return len(self.hosted) + len(self.sourced) >= m.PLACES_MAX
 
     def _awaits_too_much(self, message: m.StartAsked) -> bool:
         """Whether an instance has to come from elsewhere, and enough others do already: their flows are kept."""
@@ -154,7 +152,7 @@ class Hosting:
             if peer.id in ground.ring.known.leaves:
                 around.append((peer, load, capacity, ground.ring.known.rtt_us(peer.id) or 1_000_000))
         around.sort(key=lambda room: (room[1], room[3], room[0].id))
-        told = m.RoomTold(ground.own, message.number, self.load, self.capacity, tuple(around[:AROUND_MAX]))
+        told = m.RoomTold(ground.own, message.number, self.load, self.capacity, tuple(around[: m.AROUND_MAX]))
         ground.send(message.sender, told)
 
     def load_told(self, message: m.LoadTold) -> None:

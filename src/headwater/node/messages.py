@@ -13,18 +13,26 @@ from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage, RowsSent
 from headwater.node.state_messages import AnyStateMessage, StateTold
 from headwater.overlay.messages import AnyMessage as RingMessage
-from headwater.overlay.messages import Message
-from headwater.overlay.tree_messages import AnyTreeMessage
+from headwater.overlay.messages import Ids, Message
+from headwater.overlay.tree_messages import PATH_MAX, AnyTreeMessage
 
 CHAINS_MAX: Final = INSTANCES_MAX  # of one app
 SOURCES_MAX: Final = INSTANCES_MAX
 OPERATORS_MAX: Final = 1_000_000  # of one chain or on one node: their sums can be told, whoever made them up
 WHENCES_MAX: Final = 8  # places in which the state of an instance may lie: each more takes a host that was silent
+PLACES_MAX: Final = (
+    10_000  # instances and sources on one node: sinks and sources take no room, and there must be an end
+)
+AROUND_MAX: Final = 12  # nodes of whose room one tells
+ENTRIES_MAX: Final = 8  # of a register in one message
+KEPT_MAX: Final = 50_000  # apps in one message about what is kept of a register: more than anybody has room for
 FLOW_BYTES_MAX: Final = 1 << 20  # texts of a few files; ten entries of a register have to fit one message
 
 Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
 Operators = Annotated[int, Meta(ge=0, le=OPERATORS_MAX)]
 Hops = Annotated[int, Meta(ge=0)]
+AppPlace = tuple[AppName, PlaceNumber]
+AppPlaceTerm = tuple[AppName, PlaceNumber, Term]
 
 
 class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +55,11 @@ class AppSpec(msgspec.Struct, frozen=True, array_like=True):
     chains: Annotated[tuple[ChainSpec, ...], Meta(max_length=CHAINS_MAX)]
     flow: Flow = b""
 
+    def can_be_placed(self, placed: "tuple[Placed, ...]") -> bool:
+        """Whether these are instances of the app, each in one place."""
+        instances = {one.instance for one in placed}
+        return len(instances) == len(placed) and all(one < len(self.chains) for one in instances)
+
 
 class Whence(msgspec.Struct, frozen=True, array_like=True):
     """Where an instance was before it was placed where it is: its state lies there until it is fetched."""
@@ -68,6 +81,16 @@ class Whence(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, before=before)
 
 
+def check_whences(whence: Whence | None) -> None:
+    """Raise ValueError if an instance is to be fetched from more places than there are: each stands in another."""
+    for _ in range(WHENCES_MAX):
+        if whence is None:
+            return
+        whence = whence.before
+    if whence is not None:
+        raise ValueError(f"more than {WHENCES_MAX} places to fetch an instance from")
+
+
 class Placed(msgspec.Struct, frozen=True, array_like=True):
     """Where an instance of an app runs, and the node on the way at which its rows turn off."""
 
@@ -76,6 +99,10 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
     anchor: Peer
     lot: Lot = (0, 0)  # of this placement; no other has the same
     whence: Whence | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse more places to fetch it from than anybody names."""
+        check_whences(self.whence)
 
     def whences(self) -> "tuple[Whence, ...]":
         """Return where the instance may have to be fetched from."""
@@ -88,21 +115,33 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
             yield whence.lot
 
 
+AllPlaced = Annotated[tuple[Placed, ...], Meta(max_length=INSTANCES_MAX)]
+Phase = Annotated[str, Meta(pattern="^(placing|starting|running|ending|ended)$")]  # an `AppPhase`
+
+
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """An app in a steward's register. Of two entries of one app the one with the higher term and version counts."""
 
     spec: AppSpec
     term: Term  # raised when another steward takes the app over
     version: Version  # raised with every change
-    phase: str
-    placed: tuple[Placed, ...]
+    phase: Phase
+    placed: AllPlaced
     owner: Peer  # who submitted it, and wants to hear when it runs
     has_run: bool = False  # so what keeps something has kept it since
+
+    def __post_init__(self) -> None:
+        """Refuse what is placed and is no instance, or twice: whoever goes on from it looks for its chain."""
+        if not self.spec.can_be_placed(self.placed):
+            raise ValueError(f"{self.spec.name} is not placed as it can be")
 
     def is_newer_than(self, other: "Entry | None") -> bool:
         """Whether this entry counts, of these two."""
         return other is None or (self.term, self.version) > (other.term, other.version)
 
+
+Entries = Annotated[tuple[Entry, ...], Meta(max_length=ENTRIES_MAX)]
+Apps = Annotated[tuple[AppName, ...], Meta(max_length=KEPT_MAX)]
 
 # --- finding a steward ------------------------------------------------------------------------------------------------
 
@@ -130,7 +169,7 @@ class StewardUnknown(Message, frozen=True, tag="su"):
     """I know of none with room, and have asked these others of the zone, if I was to."""
 
     number: int
-    asked: tuple[NodeId, ...]
+    asked: Ids
 
 
 class StewardHere(Message, frozen=True, tag="sh"):
@@ -146,7 +185,7 @@ class Appointed(Message, frozen=True, tag="sp"):
     asker: Peer
     place: NodeId
     hops_left: Hops
-    full: tuple[NodeId, ...] = ()  # stewards that the asker knows to have no room
+    full: Ids = ()  # stewards that the asker knows to have no room
 
 
 # --- the register -----------------------------------------------------------------------------------------------------
@@ -186,15 +225,15 @@ class PlacementTold(Message, frozen=True, tag="lw"):
     """I am going to place your app like this, where so far, as I know, it was placed like that."""
 
     app: AppName
-    before: tuple[Placed, ...]
-    placed: tuple[Placed, ...]
+    before: AllPlaced
+    placed: AllPlaced
 
 
 class PlacementHeard(Message, frozen=True, tag="lh"):
     """This is how it is placed: as you say, or, if you did not know how it was before, as it was."""
 
     app: AppName
-    placed: tuple[Placed, ...]
+    placed: AllPlaced
     has_run: bool  # placed like this: rows and state lie there
 
 
@@ -221,40 +260,42 @@ class ReplicaSent(Message, frozen=True, tag="rs"):
     """Keep these entries of a steward's register, in case it is lost; sent to the steward itself: I keep these."""
 
     steward: Peer
-    entries: tuple[Entry, ...]
+    entries: Entries
 
 
 class ReplicaKept(Message, frozen=True, tag="rp"):
     """They are kept: of each app the term and version."""
 
     steward: Peer
-    kept: tuple[tuple[AppName, Term, Version], ...]
+    kept: Annotated[tuple[tuple[AppName, Term, Version], ...], Meta(max_length=KEPT_MAX)]
     count: int  # of all apps that are kept for this steward; told is what has just come, or all
 
 
 class ReplicaWanted(Message, frozen=True, tag="rw"):
     """Give me back what you keep of these apps of mine: I have forgotten them."""
 
-    apps: tuple[AppName, ...]
+    apps: Apps
 
 
 class ReplicaDropped(Message, frozen=True, tag="rx"):
     """This steward has no such apps any more: forget what you keep of it."""
 
     steward: Peer
-    apps: tuple[AppName, ...]
+    apps: Apps
 
 
 class HandedOver(Message, frozen=True, tag="ho"):
     """These apps are yours from now on."""
 
-    entries: tuple[Entry, ...]
+    entries: Entries
 
 
 class HandedOverTaken(Message, frozen=True, tag="hk"):
     """They are mine now."""
 
-    apps: tuple[tuple[AppName, Term], ...]  # and the terms under which I keep them
+    apps: Annotated[
+        tuple[tuple[AppName, Term], ...], Meta(max_length=ENTRIES_MAX)
+    ]  # and the terms under which I keep them
 
 
 class AppClaimed(Message, frozen=True, tag="ac"):
@@ -284,7 +325,7 @@ class PathTold(Message, frozen=True, tag="pd"):
 
     app: AppName
     source: InstanceNumber
-    path: tuple[Peer, ...]
+    path: Annotated[tuple[Peer, ...], Meta(max_length=PATH_MAX)]
 
 
 class RoomAsked(Message, frozen=True, tag="oa"):
@@ -293,13 +334,16 @@ class RoomAsked(Message, frozen=True, tag="oa"):
     number: int
 
 
+Around = tuple[Peer, Operators, Operators, int]  # peer, load, capacity, round trip
+
+
 class RoomTold(Message, frozen=True, tag="ot"):
     """So many operators run here, of so many that can; and around me."""
 
     number: int
     load: Operators
     capacity: Operators
-    around: tuple[tuple[Peer, Operators, Operators, int], ...]  # peer, load, capacity, round trip
+    around: Annotated[tuple[Around, ...], Meta(max_length=AROUND_MAX)]
 
 
 class LoadTold(Message, frozen=True, tag="ld"):
@@ -322,6 +366,10 @@ class StartAsked(Message, frozen=True, tag="ia"):
     load: Operators | None = None  # operators of others that I think run there; None: I have not asked
     lot: Lot = (0, 0)  # of its placement with you
     whence: Whence | None = None  # fetch what it had there, before it runs
+
+    def __post_init__(self) -> None:
+        """Refuse more places to fetch it from than anybody names."""
+        check_whences(self.whence)
 
 
 class StartTold(Message, frozen=True, tag="it"):
@@ -353,12 +401,12 @@ class StopTold(Message, frozen=True, tag="xt"):
 class HostBeat(Message, frozen=True, tag="hh"):
     """These instances of apps in your care run here, each by app, instance and the term that I know."""
 
-    hosted: tuple[tuple[AppName, PlaceNumber, Term], ...]
-    unread: tuple[
-        tuple[AppName, InstanceNumber], ...
+    hosted: Annotated[tuple[AppPlaceTerm, ...], Meta(max_length=PLACES_MAX)]
+    unread: Annotated[
+        tuple[tuple[AppName, InstanceNumber], ...], Meta(max_length=PLACES_MAX)
     ] = ()  # sources that are here, by number, and that nobody asked us to read
-    arriving: tuple[
-        tuple[AppName, PlaceNumber, Term], ...
+    arriving: Annotated[
+        tuple[AppPlaceTerm, ...], Meta(max_length=PLACES_MAX)
     ] = ()  # do not run yet: what they had elsewhere is being fetched
     is_leaving: bool = False  # I am to leave for good: place elsewhere what runs here
 
@@ -366,10 +414,10 @@ class HostBeat(Message, frozen=True, tag="hh"):
 class HostTold(Message, frozen=True, tag="ht"):
     """I am the steward of these of them, under these terms; these others of my apps belong elsewhere."""
 
-    mine: tuple[tuple[AppName, PlaceNumber, Term], ...]
-    unknown: tuple[tuple[AppName, PlaceNumber], ...]
-    strange: tuple[
-        tuple[AppName, PlaceNumber], ...
+    mine: Annotated[tuple[AppPlaceTerm, ...], Meta(max_length=PLACES_MAX)]
+    unknown: Annotated[tuple[AppPlace, ...], Meta(max_length=PLACES_MAX)]
+    strange: Annotated[
+        tuple[AppPlace, ...], Meta(max_length=PLACES_MAX)
     ] = ()  # of apps that I know nothing of, unless I have yet to inherit them
 
 

@@ -269,10 +269,10 @@ class Moving:
         with dock.store.write() as txn:
             if fetching.after == BEGINNING:  # what is here is of another time, or of a fetching that was cut off
                 found.clear(txn)
-            put_piece(txn, found.plan, identity, message.held[: s.HELD_MAX])
+            put_piece(txn, found.plan, identity, message.held)
             if message.is_last:
                 origin = origin_of(txn, dock.name, identity.app)
-                standing = Standing(message.received[: s.RECEIVED_MAX], message.times)
+                standing = Standing(message.received, message.times)
                 record = take_up(txn, identity, origin, standing, fetching.asked.lot)
         if message.is_last:
             self._ground.emit(NoteRowsGone(identity, record))
@@ -379,10 +379,14 @@ class Moving:
         identity = found.identity
         with found.dock.store.read() as snapshot:
             lot, turns = read_lot(snapshot, identity), read_queue(snapshot, identity).turns
-            piece = read_piece(snapshot, found.plan, identity, giving.after, s.PIECE_BYTES, s.ENTRY_BYTES)
+            limits = s.PIECE_BYTES, s.ENTRY_BYTES, s.HELD_MAX
+            piece = read_piece(snapshot, found.plan, identity, giving.after, *limits)
             standing = read_standing(snapshot, identity, found.app.origin) if piece.is_last else Standing((), None)
         assert lot is not None
-        told = s.StateTold(self._ground.own, *spot, lot, giving.after, turns, piece.held, piece.is_last, *standing)
+        received = standing.received[: s.RECEIVED_MAX]
+        told = s.StateTold(
+            self._ground.own, *spot, lot, giving.after, turns, piece.held, piece.is_last, received, standing.times
+        )
         self._ground.send(giving.to, told)
 
     def has_kept(self, spot: Spot, lot: Lot) -> bool:

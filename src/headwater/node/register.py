@@ -25,7 +25,6 @@ from headwater.node.part import Ground
 Value = TypeVar("Value")
 
 REPLICAS: Final = ("replicas", b"")
-ENTRIES_MAX: Final = 8  # in one message
 DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go, or went to another steward
 
 
@@ -140,8 +139,8 @@ class Register:
             due = [entry for entry in missing if not self._is_on_its_way(peer, entry)]
             sent = self._sent_to.setdefault(peer.id, {})
             sent.update((entry.spec.name, (entry.term, entry.version, self._ground.now)) for entry in due)
-            for start in range(0, len(due), ENTRIES_MAX):
-                some = tuple(due[start : start + ENTRIES_MAX])
+            for start in range(0, len(due), m.ENTRIES_MAX):
+                some = tuple(due[start : start + m.ENTRIES_MAX])
                 self._ground.send(peer, m.ReplicaSent(self._ground.own, self._ground.own, some))
         if lacking:
             self._ground.come_back(REPLICAS, self._ground.config.retry)
@@ -167,10 +166,11 @@ class Register:
         told = {app: (term, version) for app, term, version in message.kept}
         for app in told:
             self._sent_to.get(message.sender.id, {}).pop(app, None)
+        ours = {app: version for app, version in told.items() if app in self.entries}  # others may be made up
         known = self._kept_by.setdefault(message.sender.id, {})
-        known.update(told)
+        known.update(ours)
         if len(told) == message.count:
-            self._kept_by[message.sender.id] = told
+            self._kept_by[message.sender.id] = ours
             self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
             if self._missing_at(message.sender):
                 self.replicate()
@@ -280,7 +280,7 @@ class Register:
         """Tell a steward what we keep of apps that it has forgotten."""
         copy = self.copies.get(message.sender.id)
         if copy is not None:
-            self._tell_some(copy.steward, copy, message.apps)
+            self._tell_some(copy.steward, copy, dict.fromkeys(message.apps))  # megabytes for a name, once for each
 
     def tell_kept(self, to: Peer, copy: _Copy) -> None:
         """Tell somebody all that we keep for a steward."""
@@ -288,8 +288,8 @@ class Register:
 
     def _tell_some(self, to: Peer, copy: _Copy, apps: Iterable[str]) -> None:
         entries = tuple(copy.entries[app] for app in apps if app in copy.entries)
-        for start in range(0, len(entries), ENTRIES_MAX):
-            some = entries[start : start + ENTRIES_MAX]
+        for start in range(0, len(entries), m.ENTRIES_MAX):
+            some = entries[start : start + m.ENTRIES_MAX]
             self._ground.send(to, m.ReplicaSent(self._ground.own, copy.steward, some))
 
     def is_silent(self, copy: _Copy, silence_max: int) -> bool:

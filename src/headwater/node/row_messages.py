@@ -12,7 +12,8 @@ from headwater.overlay.messages import Message
 
 HOPS_MAX: Final = 64  # of rows that climb; a way has at most 32 nodes, and may change while they are on it
 ENTRIES_MAX: Final = 1_000  # in one message
-SCHEMAS_MAX: Final = 100
+SCHEMAS_MAX: Final = 100  # in one message
+SCHEMAS_BYTES_MAX: Final = 1 << 20  # of all of them, unless one alone has more
 BOUND_MAX: Final = 200  # instances in one message
 
 
@@ -26,8 +27,10 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
     base: int  # where the outbox begins: all before it is taken
     since: int
     until: int
-    entries: tuple[tuple[int, bytes], ...]
-    schemas: tuple[tuple[int, bytes], ...]  # those of the entries that the receiver may not know
+    entries: Annotated[tuple[tuple[int, bytes], ...], Meta(max_length=ENTRIES_MAX)]
+    schemas: Annotated[
+        tuple[tuple[int, bytes], ...], Meta(max_length=SCHEMAS_MAX)
+    ]  # those of the entries that the receiver may not know
 
 
 class RowsSent(Message, frozen=True, tag="ws"):
@@ -61,7 +64,7 @@ class InstancesHere(Message, frozen=True, tag="wh"):
 
     app: AppName
     key: NodeId
-    bound: tuple[tuple[InstanceNumber, Peer], ...]
+    bound: Annotated[tuple[tuple[InstanceNumber, Peer], ...], Meta(max_length=BOUND_MAX)]
     hops: Annotated[int, Meta(ge=0)]
 
 

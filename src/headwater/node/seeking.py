@@ -17,7 +17,7 @@ from typing import Final
 from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, key_of
 from headwater.model.time import Instant
 from headwater.node import messages as m
-from headwater.node.events import AppSubmitted, NoteAppEnded, NoteAppRuns, NotePlaced, NoteStewardFound
+from headwater.node.events import AppSubmitted, NoteAppEnded, NoteAppRuns, NotePlaced, NoteRefused, NoteStewardFound
 from headwater.node.part import Ground
 
 KNOWN_MAX: Final = 16  # stewards that a node remembers
@@ -274,6 +274,9 @@ class Seeking:
         """
         owned = self.owned.get(message.app)
         if owned is None:
+            return
+        if not owned.spec.can_be_placed(message.placed):
+            self._ground.emit(NoteRefused(message.sender, f"{message.app} is not placed as it can be"))
             return
         if message.before == owned.placed and message.placed != owned.placed:
             owned.placed = message.placed

@@ -1,7 +1,9 @@
 """What nodes say to one another about an instance that moves: its state is asked for, told in pieces, and taken."""
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from headwater.model.ids import AppName, InstanceNumber
 from headwater.model.terms import Lot
@@ -32,9 +34,9 @@ class StateTold(Message, frozen=True, tag="vt"):
     lot: Lot
     after: tuple[int, bytes, int]
     turns: int  # of the instance so far: if they have changed, begin anew
-    held: tuple[tuple[int, bytes, int, bytes], ...] = ()
+    held: Annotated[tuple[tuple[int, bytes, int, bytes], ...], Meta(max_length=HELD_MAX)] = ()
     is_last: bool = False
-    received: tuple[tuple[bytes, int], ...] = ()
+    received: Annotated[tuple[tuple[bytes, int], ...], Meta(max_length=RECEIVED_MAX)] = ()
     times: bytes | None = None
 
     @property

@@ -13,6 +13,7 @@ from headwater.model.time import SECOND, Instant
 from headwater.node import messages as m
 from headwater.node.agreeing import is_agreed, is_kept, is_lost, may_read
 from headwater.node.deployment import ENDS, AppPhase, Deployment
+from headwater.node.events import NoteRefused
 from headwater.node.part import Ground
 from headwater.node.register import Register
 from headwater.node.row_messages import HomeTold, HomeWanted
@@ -334,7 +335,8 @@ class Steps:
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase in ENDS or message.sender.id != entry.owner.id:
             return
-        if any(one.instance >= len(entry.spec.chains) for one in message.placed):
+        if not entry.spec.can_be_placed(message.placed):
+            self._ground.emit(NoteRefused(message.sender, f"{message.app} is not placed as it can be"))
             return
         deployment.agreed, deployment.proposed_since = message.placed, None
         if message.placed and message.placed != entry.placed:

@@ -1,16 +1,17 @@
 """What peers of the ring say to one another. Every message names its sender, as the sender knows itself."""
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from headwater.model.peers import NodeId, Peer
 
 PEERS_MAX: Final = 512  # in one message: rows of a table and a leaf set are far fewer
-PAYLOAD_BYTES_MAX: Final = 1 << 20
 
-Peers = tuple[Peer, ...]
+Peers = Annotated[tuple[Peer, ...], Meta(max_length=PEERS_MAX)]
+Ids = Annotated[tuple[NodeId, ...], Meta(max_length=PEERS_MAX)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
@@ -58,14 +59,14 @@ class LeafProbe(Message, frozen=True, tag="lp"):
     """These are my leaves; I found these dead of late. Which are yours?"""
 
     leaves: Peers
-    dead: tuple[NodeId, ...] = ()
+    dead: Ids = ()
 
 
 class LeafTold(Message, frozen=True, tag="lt"):
     """These are mine."""
 
     leaves: Peers
-    dead: tuple[NodeId, ...] = ()
+    dead: Ids = ()
 
 
 class AliveAsked(Message, frozen=True, tag="aa"):

@@ -49,6 +49,7 @@ HEARTBEAT: Final = ("heartbeat", b"")
 UPKEEP: Final = ("upkeep", b"")
 ANNOUNCEMENT: Final = ("announcement", b"")
 NEWCOMERS: Final = ("newcomers", b"")
+HEARSAY_MAX: Final = 1_000  # questions that are open when nobody more is asked on hearsay: a leaf set is 24
 MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured: upkeep comes again
 
 
@@ -151,6 +152,8 @@ class Ring:
         """Ask those that should be our leaves, and of whom we only heard."""
         wants, now = self.known.leaves.wants, self.now
         for peer in peers:
+            if len(self.questions) >= HEARSAY_MAX:
+                return  # somebody makes peers up; what is true will be told again
             if wants(peer.id) and not self.known.is_buried(peer.id, now):
                 self.ask(peer, for_leaves=True)
 

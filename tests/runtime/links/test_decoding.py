@@ -6,13 +6,15 @@
 import contextlib
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError
@@ -23,18 +25,23 @@ from headwater.node.messages import (
     FLOW_BYTES_MAX,
     OPERATORS_MAX,
     SOURCES_MAX,
+    WHENCES_MAX,
     AnyNodeMessage,
     AppSpec,
     ChainSpec,
+    Entry,
+    HandedOver,
     LoadTold,
     PathAsked,
+    Placed,
     RegisterAsked,
     StartAsked,
     StewardAsked,
+    Whence,
 )
 from headwater.node.row_messages import HomeWanted
 from headwater.node.state_messages import StateSought
-from headwater.overlay.messages import Heartbeat
+from headwater.overlay.messages import Heartbeat, Message
 from headwater.runtime.links.incoming import message_decoder
 from headwater.runtime.links.speech import packed, unpacked
 from headwater.runtime.service.flow_text import read_flow
@@ -175,6 +182,64 @@ def test_names_and_numbers_are_taken_up_to_their_limit_and_no_further(
     assert message_decoder.decode(msgspec.msgpack.encode(within)) == within
     with pytest.raises(msgspec.ValidationError):
         message_decoder.decode(msgspec.msgpack.encode(beyond))
+
+
+def unlimited(kind: inspect.Type, path: str, above: tuple[inspect.Type, ...] = ()) -> Iterator[str]:
+    """Where in a type there may be as much as anybody likes to send."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            yield from unlimited(inner, path, above)
+        case inspect.StructType() if kind not in above:
+            for field in kind.fields:
+                yield from unlimited(field.type, f"{path}.{field.name}", (*above, kind))
+        case inspect.NamedTupleType():
+            for field in kind.fields:
+                yield from unlimited(field.type, f"{path}.{field.name}", above)
+        case inspect.TupleType():
+            for place, item in enumerate(kind.item_types):
+                yield from unlimited(item, f"{path}[{place}]", above)
+        case inspect.UnionType():
+            for one in kind.types:
+                yield from unlimited(one, path, above)
+        case inspect.CollectionType() | inspect.DictType():
+            if kind.max_length is None:
+                yield path
+            inner = kind.value_type if isinstance(kind, inspect.DictType) else kind.item_type
+            yield from unlimited(inner, f"{path}[]", above)
+
+
+@pytest.mark.parametrize("kind", AnyNodeMessage.__args__, ids=lambda kind: kind.__name__)
+def test_every_list_in_a_message_has_a_limit(kind: type[Message]) -> None:
+    """A hundred thousand peers in one message took the node that asked them all seven seconds, in which it is dead."""
+    assert list(unlimited(inspect.type_info(kind), kind.__name__)) == []
+
+
+def placed(*instances: int, whences: int = 0) -> Entry:
+    """An app of one chain, and where its instances are."""
+    whence = None
+    for lot in range(whences):
+        whence = Whence(A, (1, lot), before=whence)
+    spec = AppSpec("a", A.id, (A,), (ChainSpec("chain", 1, 0, (0,)),))
+    return Entry(spec, 1, 1, "starting", tuple(Placed(one, A, A, (1, 1), whence) for one in instances), A)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (placed(0), lambda raw: raw[4].append([1, *raw[4][0][1:]])),
+        (placed(0), lambda raw: raw[4].append(raw[4][0])),
+        (placed(0), lambda raw: raw.__setitem__(3, "sleeping")),
+        (placed(0, whences=WHENCES_MAX), lambda raw: raw[4][0].__setitem__(4, [list(A), [1, 9], False, raw[4][0][4]])),
+    ],
+    ids=["no chain", "twice", "no phase", "too deep"],
+)
+def test_an_app_that_cannot_be_placed_so_is_no_message(before: Entry, after: Callable[[list[Any]], None]) -> None:
+    """Whoever goes on from it looks for the chain of each instance, every second, among other things to be done."""
+    assert message_decoder.decode(msgspec.msgpack.encode(HandedOver(A, (before,)))) == HandedOver(A, (before,))
+    raw = msgspec.msgpack.decode(msgspec.msgpack.encode(HandedOver(A, (before,))))
+    after(raw[2][0])
+    with pytest.raises(msgspec.ValidationError):
+        message_decoder.decode(msgspec.msgpack.encode(raw))
 
 
 def test_a_short_message_costs_one_byte_more_than_itself() -> None:
