@@ -1,5 +1,6 @@
 """An instance's state in another store: cut in pieces, put together there, and gone on with as if it had stayed."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,8 +26,10 @@ from headwater.engine.moving import (
 )
 from headwater.engine.plans import ChainPlan, plan_chain
 from headwater.engine.store import Store, read_queue, received_key
+from headwater.engine.times import Times
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
+from headwater.operators.watermarks import OperatorTime
 from tests.dataflow.specs import Closed, Wall
 from tests.engine.small_node import SmallNode
 from tests.engine.test_event_time import SCHEMA, batch
@@ -80,7 +83,7 @@ def move(here: SmallNode, there: SmallNode, instance: InstanceId, bytes_max: int
         with there.store.write() as txn:
             put_piece(txn, plan, instance, piece.held)
     with there.store.write() as txn:
-        take_up(txn, instance, OWN, standing, (1, 1))
+        take_up(txn, instance, OWN, standing, (1, 1), len(plan_of(here, instance).operators))
     with here.store.write() as txn:
         clear_state(txn, plan, instance, shared=True)
 
@@ -193,7 +196,7 @@ def test_what_was_received_elsewhere_is_not_taken_again() -> None:
     taken = waiting.head_sequence + 2
     with node.store.write() as txn:
         before = read_queue(txn, instance).turns
-        record = take_up(txn, instance, OWN, Standing(((ORIGIN, 7), (OWN, taken)), None), (3, 4))
+        record = take_up(txn, instance, OWN, Standing(((ORIGIN, 7), (OWN, taken)), None), (3, 4), 1)
     with node.store.read() as snapshot:
         assert snapshot.get(received_key(instance, ORIGIN)) is not None
         assert record.head_sequence == taken
@@ -224,6 +227,7 @@ def test_what_its_own_node_put_there_is_not_taken_again_elsewhere() -> None:
         Standing(((ORIGIN, -1),), None),
         Standing(((OWN, 99),), None),
         Standing((), b"x"),
+        Standing((), msgspec.msgpack.encode(Times({}, [OperatorTime(), OperatorTime()]))),
     ],
 )
 def test_a_standing_that_makes_no_sense_is_refused(standing: Standing) -> None:
@@ -231,7 +235,7 @@ def test_a_standing_that_makes_no_sense_is_refused(standing: Standing) -> None:
     node = SmallNode(shaped("counts", 1), chaining=False)
     instance = node.instance("kept")
     with pytest.raises(StoreError), node.store.write() as txn:
-        take_up(txn, instance, OWN, standing, (1, 1))
+        take_up(txn, instance, OWN, standing, (1, 1), 1)
     with node.store.read() as snapshot:
         assert read_lot(snapshot, instance) is None
 

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 import headwater as hw
 from headwater.dataflow.compile import compile_flow
+from headwater.engine.store import schema_key
+from headwater.model.batch import decode_entry, schema_id
 from headwater.model.peers import Peer, key_of
 from headwater.node.events import MessageReceived, NoteRefused, SendMessage
 from headwater.node.row_messages import HOPS_MAX, RowsKept, RowsSent, Sending
@@ -102,7 +105,10 @@ def test_bytes_that_are_no_rows_are_refused_and_told_of() -> None:
     """A peer that sends nonsense changes nothing, and whoever operates the node can see it."""
     host = Captured()
     before = host.waiting
+    [(sequence, encoded)] = host.message.sending.entries[:1]
+    header = encoded[: -len(decode_entry(encoded).payload)]
     for changes in (
+        {"entries": ((sequence, header + b"no rows"),)},
         {"entries": ((0, b"nonsense"),)},
         {"entries": ((9_999, host.message.sending.entries[0][1]),)},
         {"schemas": ((1, b"no schema"),)},
@@ -110,6 +116,16 @@ def test_bytes_that_are_no_rows_are_refused_and_told_of() -> None:
         answers = host.answers(**changes)
         assert [type(one) for one in answers] == [NoteRefused], changes
     assert host.waiting == before
+
+
+def test_schemas_that_no_entry_names_are_not_kept() -> None:
+    """Else they fill the store, one message after the other, and nobody ever deletes them."""
+    host = Captured()
+    schema = pa.schema({"made up": pa.int64()})
+    (answer,) = kept(host.answers(schemas=((schema_id(schema), schema.serialize().to_pybytes()),)))
+    assert answer.until == host.message.sending.until
+    with host.node.plant.store.read() as snapshot:
+        assert snapshot.get(schema_key(schema_id(schema))) is None
 
 
 def test_a_host_without_room_keeps_nothing_and_says_so() -> None:

@@ -215,14 +215,16 @@ def read_standing(snapshot: Snapshot, instance: InstanceId, own_origin: bytes) -
     return Standing(tuple(received.items()), None if times is None else bytes(times))
 
 
-def take_up(txn: Transaction, instance: InstanceId, own_origin: bytes, standing: Standing, lot: Lot) -> QueueRecord:
+def take_up(
+    txn: Transaction, instance: InstanceId, own_origin: bytes, standing: Standing, lot: Lot, operators: int
+) -> QueueRecord:
     """Let an instance go on here where it stood elsewhere; return its queue.
 
     What lies here for it, as in an outbox, and was taken there is handed on; what is left are the first rows it takes.
     Turns are counted on, so that no worker goes by what it remembers of the instance from before.
     """
     if standing.times is not None:
-        _check_times(standing.times)
+        _check_times(standing.times, operators)
         txn.put(times_key(instance), standing.times)
     for origin, until in standing.received:
         if origin == own_origin:
@@ -236,8 +238,13 @@ def take_up(txn: Transaction, instance: InstanceId, own_origin: bytes, standing:
     return record
 
 
-def _check_times(packed: bytes) -> None:
+def _check_times(packed: bytes, operators: int) -> None:
+    """Raise StoreError unless this tells of so many operators how far their time has come."""
     try:
-        msgspec.msgpack.decode(packed, type=Times)
+        times = msgspec.msgpack.decode(packed, type=Times)
     except UNDECODABLE as damage:
         raise StoreError(f"what should tell how far event time has come does not: {damage}") from damage
+    if len(times.operators) != operators:
+        raise StoreError(
+            f"it is told of {len(times.operators)} operators how far time has come, and there are {operators}"
+        )

@@ -26,6 +26,7 @@ from headwater.operators.chain import unite
 
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
 READ_AHEAD: Final = 16  # entries that may be read in vain: several microseconds here, a round trip saved elsewhere
+WAIT_US_MAX: Final = 86_400_000_000  # of a row: a clock that was set by decades makes sums that nobody can be told
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
 
 
@@ -191,8 +192,8 @@ def _account(taken: Taken, enqueued_us: int, rows: int, last_end_us: int, now_us
     """Tell the time in the queue (behind an earlier turn) from the time at its head (waiting to be scheduled)."""
     at_head_us = max(enqueued_us, last_end_us)
     taken.rows += rows
-    taken.queue_us += rows * max(0, at_head_us - enqueued_us)
-    taken.schedule_us += rows * max(0, now_us - at_head_us)
+    taken.queue_us += rows * min(WAIT_US_MAX, max(0, at_head_us - enqueued_us))
+    taken.schedule_us += rows * min(WAIT_US_MAX, max(0, now_us - at_head_us))
 
 
 def advance(txn: Transaction, taken: Taken, record: QueueRecord, now_us: int) -> QueueRecord:

@@ -131,7 +131,8 @@ def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segmen
             segments.append(Segment(batches))
             continue
         for mark in stretch.marks:
-            times.note(mark)
+            if (mark.source, mark.sender) in channels:  # of others nobody waits for a word, and they could be many
+                times.note(mark)
         watermark_us, idle = times.watermark(channels)
         segments.append(Segment(batches, watermark_us, idle, stretch.exact))
     return segments

@@ -21,6 +21,7 @@ INSTANCES_MAX: Final = 1_000  # of one app, and as many sources
 # As they stand in messages, where others may have written anything.
 AppName = Annotated[str, Meta(max_length=APP_CHARS_MAX)]
 InstanceNumber = Annotated[int, Meta(ge=0, lt=INSTANCES_MAX)]
+Numbered = Annotated[int, Meta(ge=0, lt=1 << 62)]  # of the entries of a queue, which the store keeps in 64 bits
 PlaceNumber = Annotated[int, Meta(ge=-INSTANCES_MAX, lt=INSTANCES_MAX)]  # of an instance, or (negative) of a source
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")

@@ -15,11 +15,12 @@ from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from headwater.engine.admitting import Admitting
 from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch, receive
 from headwater.engine.plans import ChainPlan
-from headwater.engine.schemas import Schemas
-from headwater.engine.store import Store, Transaction, read_queue, schema_key
-from headwater.model.batch import decode_entry, schema_id
+from headwater.engine.schemas import KnownSchema, Schemas
+from headwater.engine.store import Snapshot, Store, read_queue, schema_key
+from headwater.model.batch import decode_entry
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
@@ -131,6 +132,7 @@ class Carrying:
         self.outboxes: dict[tuple[str, int], Outbox] = {}
         self._bindings = Bindings(self._config.bound_kept)  # what we were told by those below us
         self._seekers = Seekers(self._config.bound_kept)
+        self._admitting = Admitting()
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
@@ -471,24 +473,36 @@ class Carrying:
     ) -> tuple[int, bool]:
         """Store a stretch if there is room; return up to which number all is here, and whether a schema is lacking."""
         nothing = Stretch(sending.since, sending.since, ())
+        entries = [entry for _, encoded in stretch.entries if (entry := decode_entry(encoded)).rows]
+        with dock.store.read() as snapshot:
+            schemas = _schemas_of(dock, snapshot, sending, {entry.schema_id for entry in entries})
+        lacks = any(entry.schema_id not in schemas for entry in entries)
+        takes = not lacks and room >= stretch.size_bytes
+        for entry in entries if takes else ():
+            self._admitting.check(entry, schemas[entry.schema_id])
         with dock.store.write() as txn:
-            lacks = not _learn_schemas(dock, txn, sending)
-            taken = nothing if lacks or room < stretch.size_bytes else stretch
-            received, record = receive(txn, identity, sending.origin, sending.base, taken)
+            for known in schemas.values():
+                dock.schemas.ensure(txn, known)
+            received, record = receive(txn, identity, sending.origin, sending.base, stretch if takes else nothing)
         if record is not None:
             self._ground.emit(NoteRowsPut(identity, record))
         return max(received.until, sending.base), lacks
 
 
-def _learn_schemas(dock: Dock, txn: Transaction, sending: m.Sending) -> bool:
-    """Keep the schemas that came along; return whether all that the entries name are here."""
-    for identity, encoded in sending.schemas:
-        try:
-            schema = pa.ipc.read_schema(pa.py_buffer(encoded))
-        except (pa.ArrowException, OSError) as damage:
-            raise StoreError(f"what should be a schema is none: {damage}") from damage
-        if schema_id(schema) != identity:
-            raise StoreError(f"schema {identity:x} is not what its name says")
-        dock.schemas.ensure(txn, dock.schemas.known(schema))
-    named = {entry.schema_id for entry in (decode_entry(encoded) for _, encoded in sending.entries) if entry.rows}
-    return all(txn.get(schema_key(identity)) is not None for identity in named)
+def _schemas_of(dock: Dock, snapshot: Snapshot, sending: m.Sending, wanted: set[int]) -> dict[int, KnownSchema]:
+    """Return the schemas that entries name, as far as they came along or are here; what nothing names is not kept."""
+    found = {identity: _read_schema(dock, identity, encoded) for identity, encoded in sending.schemas}
+    here = {one: dock.schemas.find(snapshot, one) for one in wanted - found.keys() if snapshot.get(schema_key(one))}
+    return {identity: known for identity, known in (found | here).items() if identity in wanted}
+
+
+def _read_schema(dock: Dock, identity: int, encoded: bytes) -> KnownSchema:
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+        schema.to_string()  # names are looked at when they are read, and may be no text
+        known = dock.schemas.known(schema)
+    except Exception as damage:  # also of those who have registered types of their own: they read what came along
+        raise StoreError(f"what should be a schema is none: {damage}") from damage
+    if known.identity != identity:
+        raise StoreError(f"schema {identity:x} is not what its name says")
+    return known

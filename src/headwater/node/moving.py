@@ -273,7 +273,8 @@ class Moving:
             if message.is_last:
                 origin = origin_of(txn, dock.name, identity.app)
                 standing = Standing(message.received, message.times)
-                record = take_up(txn, identity, origin, standing, fetching.asked.lot)
+                operators = len(found.plan.operators)
+                record = take_up(txn, identity, origin, standing, fetching.asked.lot, operators)
         if message.is_last:
             self._ground.emit(NoteRowsGone(identity, record))
 

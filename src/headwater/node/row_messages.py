@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from headwater.model.ids import AppName, InstanceNumber
+from headwater.model.ids import AppName, InstanceNumber, Numbered
 from headwater.model.peers import NodeId, Peer
 from headwater.overlay.messages import Message
 
@@ -24,10 +24,10 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
     key: NodeId  # of the app's tree
     instance: InstanceNumber
     origin: bytes  # the name of the queues it lies in
-    base: int  # where the outbox begins: all before it is taken
-    since: int
-    until: int
-    entries: Annotated[tuple[tuple[int, bytes], ...], Meta(max_length=ENTRIES_MAX)]
+    base: Numbered  # where the outbox begins: all before it is taken
+    since: Numbered
+    until: Numbered
+    entries: Annotated[tuple[tuple[Numbered, bytes], ...], Meta(max_length=ENTRIES_MAX)]
     schemas: Annotated[
         tuple[tuple[int, bytes], ...], Meta(max_length=SCHEMAS_MAX)
     ]  # those of the entries that the receiver may not know
@@ -54,7 +54,7 @@ class RowsKept(Message, frozen=True, tag="wk"):
     app: AppName
     instance: InstanceNumber
     origin: bytes
-    until: int
+    until: Numbered
     room_bytes: int  # how much more I would take now
     lacks_schema: bool = False  # I know nothing of a schema that the entries name
 

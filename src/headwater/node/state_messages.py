@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from headwater.model.ids import AppName, InstanceNumber
+from headwater.model.ids import AppName, InstanceNumber, Numbered
 from headwater.model.terms import Lot
 from headwater.overlay.messages import Message
 
@@ -15,6 +15,9 @@ ENTRY_BYTES: Final = (
 )  # of a single entry at once: a message takes 16 MB, and each part is joined to those before
 HELD_MAX: Final = 50_000  # pieces of state in one message; the smallest have some twenty bytes
 RECEIVED_MAX: Final = 10_000  # stores that have sent rows to one instance
+NAME_BYTES_MAX: Final = 500  # of an entry of state: with where it lies, a key of the store has 511
+
+Place = tuple[int, Annotated[bytes, Meta(max_length=NAME_BYTES_MAX)], int]
 
 
 class StateAsked(Message, frozen=True, tag="va"):
@@ -23,7 +26,7 @@ class StateAsked(Message, frozen=True, tag="va"):
     app: AppName
     instance: InstanceNumber
     lot: Lot
-    after: tuple[int, bytes, int]
+    after: Place
 
 
 class StateTold(Message, frozen=True, tag="vt"):
@@ -32,11 +35,11 @@ class StateTold(Message, frozen=True, tag="vt"):
     app: AppName
     instance: InstanceNumber
     lot: Lot
-    after: tuple[int, bytes, int]
+    after: Place
     turns: int  # of the instance so far: if they have changed, begin anew
     held: Annotated[tuple[tuple[int, bytes, int, bytes], ...], Meta(max_length=HELD_MAX)] = ()
     is_last: bool = False
-    received: Annotated[tuple[tuple[bytes, int], ...], Meta(max_length=RECEIVED_MAX)] = ()
+    received: Annotated[tuple[tuple[bytes, Numbered], ...], Meta(max_length=RECEIVED_MAX)] = ()
     times: bytes | None = None
 
     @property

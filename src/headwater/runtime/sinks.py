@@ -177,15 +177,12 @@ class SinkPump:
         return [task.instance for task, taken, _ in written if taken.record.waiting_rows > taken.rows]
 
     def _write(self, task: SinkTask, written: list[tuple[SinkTask, Taken, Position]]) -> None:
-        with self._store.read() as snapshot:
-            taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
-        if not taken.rows:
-            return
         try:
-            batch = taken.batch
-            assert batch is not None
-            written.append((task, taken, task.writer.write([batch])))
-        except Exception as failure:  # a user's sink may raise anything, and Arrow where rows do not go together
+            with self._store.read() as snapshot:
+                taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
+            if (batch := taken.batch) is not None:
+                written.append((task, taken, task.writer.write([batch])))
+        except Exception as failure:  # a user's sink may raise anything, Arrow where rows do not go together
             task.failed = True
             sentence = str(failure) if isinstance(failure, ConnectorError) else f"{type(failure).__name__}: {failure}"
             self._on_failed(task, ConnectorError(f"sink {task.name!r} cannot go on: {sentence}"))
