@@ -124,7 +124,7 @@ def test_what_was_sent_whole_before_an_instance_came_is_not_taken_for_what_it_le
     with node.store.read() as snapshot:
         standing = read_standing(snapshot, instance, ORIGIN)
     with there.write() as txn:
-        take_up(txn, THERE, b"t" * 16, standing, (1, 1))
+        take_up(txn, THERE, b"t" * 16, standing, (1, 1), operators=1)
         receive(txn, THERE, ORIGIN, base, under_way)
         left, base = outbox_of(node, instance)
         receive(txn, THERE, ORIGIN, base, left)
