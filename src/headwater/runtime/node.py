@@ -32,6 +32,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.address import NodeAddress, this_machine
 from headwater.runtime.app import App
 from headwater.runtime.cluster import reach_master
+from headwater.runtime.code import pack_graph
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.pool import Pool
@@ -209,7 +210,7 @@ class Node:
         With an upgrade it goes on where another version of it stood; one that does not read lets through what waits.
         """
         graph = compile_flow(flow, chaining=self.config.chaining)
-        self.check_spark(graph)
+        self.check_code(graph)
         with self._deploying:
             known = self.apps.get(graph.name)
             if known is not None and known.state is AppState.RUNNING:
@@ -263,9 +264,10 @@ class Node:
         for source in app.sources:
             self.sources.add(source)
 
-    def check_spark(self, graph: Graph) -> None:
-        """Refuse what needs Spark on a node without it, or more of a cluster than there is."""
+    def check_code(self, graph: Graph) -> None:
+        """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has."""
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
+        pack_graph(graph)  # which is remembered for as long as the graph is
 
     def _queues_of(self, app: App) -> tuple[Queue, ...]:
         graph = app.graph

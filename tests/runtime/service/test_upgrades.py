@@ -153,6 +153,26 @@ def test_another_key_is_refused_and_the_app_goes_on(few: FewNodes, tmp_path: Pat
         until(cluster, lambda now: now.rows_out > status.rows_out)
 
 
+def test_a_version_whose_code_cannot_be_sent_to_workers_is_refused_before_anything_is_stopped(
+    few: FewNodes, version: Version
+) -> None:
+    """Else no node could let it go on, and the one before has ended by then."""
+    told = "the code of counts cannot be sent to workers .* create files, locks and connections inside the function"
+    with few.client(0) as cluster:
+        running(cluster, few, version())
+        locked = version(fault="lock.locked()")
+        locked.write_text("import threading\nlock = threading.Lock()\n" + locked.read_text())
+        with pytest.raises(RequestRefused, match=told):
+            cluster.upgrade("counting", locked, only_check=True)
+        with pytest.raises(RequestRefused, match=told):
+            cluster.upgrade("counting", locked)
+        status = cluster.status("counting")
+        assert (status.state, status.version) == ("running", 1)
+        with pytest.raises(RequestRefused, match=told):
+            cluster.submit(locked, name="another")
+        assert [app.name for app in cluster.apps().apps] == ["counting"]
+
+
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("phase", ["draining", "adopting"])
 def test_whoever_is_restarted_in_the_midst_of_an_upgrade_nothing_is_lost_or_counted_twice(

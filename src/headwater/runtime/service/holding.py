@@ -38,7 +38,7 @@ class Holding:
     def _check(self, wanted: Adopt) -> None:
         engine = self._plant.engine
         with built(wanted.flow, self._plant.flows, self._plant.trust.arrived) as graph:
-            engine.check_spark(graph)
+            engine.check_code(graph)
             if engine.registry.find(wanted.predecessor) is not None:
                 engine.registry.check(graph, _upgrade(wanted), wanted.app)
 

@@ -133,7 +133,7 @@ class Ownership:
         own = self._node.own
         with built(wanted.flow, self._node.settings.flows, self._node.trust.arrived) as graph:
             self.refuse_unknown(wanted.at, graph.sources, graph.name)
-            self._node.engine.check_spark(graph)
+            self._node.engine.check_code(graph)
             sources = [wanted.at.get(name, own) for name in graph.sources]
             spec = app_spec(graph, sources, wanted.flow, NodeId(own.id))
             return msgspec.structs.replace(spec, name=identity), tuple(graph.sources)

@@ -259,7 +259,7 @@ class Plant:
 
     def _build(self, kept: KeptFlow) -> App:
         with built(kept.flow, self.flows, self._check_of(kept), keep_for=kept.id) as graph:
-            self.engine.check_spark(graph)
+            self.engine.check_code(graph)
             with self.store.write() as txn:
                 kept.keep(txn)
             app_id, codes = self.engine.registry.register(graph, kept.id)

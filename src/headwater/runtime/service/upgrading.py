@@ -31,7 +31,7 @@ from headwater.node.messages import AppSpec, Placed
 from headwater.node.specs import app_spec
 from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.refusals import Reason
-from headwater.runtime.service.asking import LOOK_S, Refused
+from headwater.runtime.service.asking import LOOK_S, Refused, Silent
 from headwater.runtime.service.flow_text import built, read_flow
 from headwater.runtime.service.homes import carried_homes
 from headwater.runtime.service.keeping import Owned, Phase, Upgrading
@@ -160,7 +160,7 @@ class Upgrades:
         flows, trust = self._node.settings.flows, self._node.trust
         fingerprint, before = self._before(owned)
         with built(wanted.flow, flows, trust.arrived) as after:
-            self._node.engine.check_spark(after)
+            self._node.engine.check_code(after)
         kept = succession(owned.name, before, manifest_of(after), wanted.given_up)
         has_failed = any(part.state == AppState.FAILED for part in parts)
         can_take = takes_rows_of(fingerprint, after, kept)
@@ -316,8 +316,8 @@ class Upgrades:
             await self._node.asking.ask(peer, _adopt(owned, plan))
         except Refused as refusal:
             return refusal.what  # where it was said goes before it already
-        except HeadwaterError:
-            return "is silent"
+        except HeadwaterError as failure:  # of our own node it is what it could not do
+            return "is silent" if isinstance(failure, Silent) else str(failure)
         return ""
 
     async def _succeed(self, owned: Owned, plan: Upgrading, away: set[Peer]) -> None:
