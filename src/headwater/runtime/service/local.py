@@ -13,6 +13,7 @@ from headwater.model.errors import ConfigError
 from headwater.node.events import NodeConfig as MachineConfig
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.service.service import NodeService
+from headwater.runtime.service.uncut import uncut
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
 
@@ -77,7 +78,11 @@ class LocalNodes:
             no_spark=self._spark is None,
         )
         node = self._kind(settings, engine=self._tuned(settings.engine()), machine=self._machine, spark=self._spark)
-        await node.start()
+        try:
+            await node.start()
+        except BaseException:  # interrupted, too: nobody else knows of what it has started by now
+            await uncut(node.stop())
+            raise
         self.nodes.append(node)
         await node.joined()
         return node

@@ -70,6 +70,7 @@ from headwater.runtime.service.plant import KeptFlow, Plant, Startable
 from headwater.runtime.service.replying import Replies
 from headwater.runtime.service.requests import REQUESTS
 from headwater.runtime.service.signing import Trust
+from headwater.runtime.service.uncut import uncut
 from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.service.wishes import Wishes
 from headwater.runtime.settings import NodeSettings
@@ -121,7 +122,7 @@ class NodeService:
         settings = self.settings
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._start_engine)
+        await uncut(asyncio.to_thread(self._start_engine))
         await asyncio.to_thread(forget_texts, settings.flows)  # ours alone: the store lets in one node at a time
         try:
             self._assemble()
