@@ -1,5 +1,8 @@
 """The Python client: what it refuses by itself, before a node is asked."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +30,17 @@ def test_whoever_says_neither_certs_nor_insecure_is_told_to() -> None:
     """Plaintext is never a default."""
     with pytest.raises(ConfigError, match="--certs"):
         Cluster("127.0.0.1:1")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without a name")
+def test_a_user_whom_the_machine_knows_by_a_number_alone_is_called_by_that() -> None:
+    """As in containers that are run with some number."""
+    story = (
+        "import os\n"
+        "from headwater.runtime.service.client import user_credentials\n"
+        "for name in ('LOGNAME', 'USER', 'LNAME', 'USERNAME'): os.environ.pop(name, None)\n"
+        "os.setuid(54321)\n"
+        "print(user_credentials(None, insecure=True).identity.name)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, timeout=120, check=True)
+    assert told.stdout == "54321\n"

@@ -8,6 +8,7 @@ with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
 
 import getpass
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,15 @@ def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Cre
             "give either --certs DIR (or HEADWATER_CERTS) or, on this machine, --insecure (or HEADWATER_INSECURE)"
             f"{', and not both' if insecure else ''}"
         )
-    return insecure_user(getpass.getuser()) if certs is None else load_credentials(Path(certs))
+    return insecure_user(_name_here()) if certs is None else load_credentials(Path(certs))
+
+
+def _name_here() -> str:
+    """Return what this machine calls us; in a container a user is often a number that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # as Python raises it before 3.13, and from then on
+        return str(os.getuid())
 
 
 class Cluster:
