@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import orjson
 import pytest
@@ -56,6 +57,19 @@ def test_what_a_flow_prints_goes_elsewhere_than_the_object_that_was_asked_for(he
     assert (orjson.loads(result.stdout)["flow"], result.stderr) == ("linear", "built\n")
     raises = headwater("explain", write("raises.py", "print('built')\nhalf\n"), "--json")
     assert list(orjson.loads(raises.stdout)) == ["error"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_object_is_json_in_every_locale(encoding: str, tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "headwater", "explain", "größe.py", "--json"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"},
+        cwd=tmp_path,
+        timeout=170,
+        check=False,
+    )
+    assert (told.returncode, orjson.loads(told.stdout)) == (1, {"error": "there is no file größe.py"})
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])

@@ -4,7 +4,9 @@ Spark's launcher inherits our standard output and error, so the runtime points b
 What people watch is written to a duplicate made before that.
 """
 
+import codecs
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -49,5 +51,8 @@ def objects_alone() -> Iterator[None]:
 
 
 def print_object(told: Any) -> None:
-    """Print one JSON object on a line of standard output."""
-    print(msgspec.json.encode(told).decode(), file=_objects_go_to[-1] if _objects_go_to else sys.stdout, flush=True)
+    """Print one JSON object on a line of standard output; where that is not UTF-8, in ASCII, which is JSON as well."""
+    output = _objects_go_to[-1] if _objects_go_to else sys.stdout
+    is_utf8 = output.encoding is None or codecs.lookup(output.encoding).name == "utf-8"
+    text = msgspec.json.encode(told).decode() if is_utf8 else json.dumps(msgspec.to_builtins(told))
+    print(text, file=output, flush=True)
