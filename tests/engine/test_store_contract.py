@@ -217,3 +217,12 @@ def test_a_memory_store_without_room_refuses_and_changes_nothing() -> None:
     with pytest.raises(StoreFull):
         fill(store, b"c", b"de")
     assert contents(store) == {b"ab": b"ab"}
+
+
+def test_the_files_of_a_store_are_its_owners_alone(tmp_path: Path) -> None:
+    """There are rows and state in them; the directory may be one that others can look into."""
+    tmp_path.chmod(0o755)
+    store = LmdbStore(tmp_path, disk_bytes=1 << 20)
+    store.own()
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    store.close()

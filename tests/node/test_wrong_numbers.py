@@ -13,8 +13,9 @@ from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, Send
 from headwater.node.hosting import ARRIVING_BYTES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
-from headwater.overlay.messages import PEERS_MAX, LeafTold
-from headwater.overlay.ring import HEARSAY_MAX
+from headwater.overlay.forwarding import PAYLOAD_BYTES_MAX
+from headwater.overlay.messages import PEERS_MAX, Carried, LeafTold, Pong, Routed
+from headwater.overlay.ring import HEARSAY_MAX, RTT_US_MAX
 from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
 from headwater.overlay.trees import TREES_MAX
 from headwater.sim.nodes import NodeWorld
@@ -195,6 +196,20 @@ def test_no_owner_agrees_to_what_cannot_be_placed_so(world: NodeWorld, instances
     effects = node.handle(MessageReceived(m.PlacementTold(EVIL, "app", (), placed)), world.timeline.now)
     assert [type(effect) for effect in effects] == [NoteRefused]
     assert node.seeking.owned["app"].placed == ()
+
+
+def test_a_node_keeps_a_bounded_amount_of_what_it_passes_on(world: NodeWorld) -> None:
+    """Where the next hop does not say that it has it; nor does it wait for that longer because a peer seems far."""
+    node, *_ = world.nodes.values()
+    node.handle(MessageReceived(LeafTold(EVIL, ())), world.timeline.now)
+    node.handle(MessageReceived(Pong(EVIL, -(1 << 63), float("nan"))), world.timeline.now)
+    for number in range(2 * node.ring.config.held_max):
+        routed = Routed(EVIL, number, EVIL.id, Carried(EVIL, bytes(100)))
+        node.handle(MessageReceived(routed), world.timeline.now)
+    large = Routed(EVIL, -1, EVIL.id, Carried(EVIL, bytes(PAYLOAD_BYTES_MAX + 1)))
+    assert not any(isinstance(one, Routed) for one in said(node, MessageReceived(large), world.timeline.now))
+    assert len(node.ring._forwarding._forwards) == node.ring.config.held_max
+    assert node.ring.known.rtt_us(EVIL.id) == RTT_US_MAX
 
 
 def test_a_node_asks_a_bounded_number_of_peers_on_hearsay(world: NodeWorld) -> None:

@@ -1,11 +1,15 @@
 """The log: where it goes, and how much of it there can be."""
 
+import gc
 import logging
+import weakref
 from pathlib import Path
 
 from headwater.runtime.logs import FILE_BYTES_MAX, OLDER_FILES, LogFormat, log_to
+from headwater.runtime.service.recent_log import recent_lines, remember_log
+from headwater.runtime.voices import Voice
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"headwater.{__name__}")
 
 
 def test_a_log_file_has_a_limit_and_the_latest_lines_are_kept(tmp_path: Path) -> None:
@@ -18,6 +22,35 @@ def test_a_log_file_has_a_limit_and_the_latest_lines_are_kept(tmp_path: Path) ->
     assert [file.name for file in files] == ["node.log", "node.log.1", "node.log.2", "node.log.3"]
     assert max(file.stat().st_size for file in files) <= FILE_BYTES_MAX
     assert f"{20 * (OLDER_FILES + 1) - 1} x" in files[0].read_text()
+
+
+def test_what_was_in_hand_when_something_raised_is_not_kept_with_the_last_lines() -> None:
+    """A message may have megabytes, and a thousand lines are kept for whoever asks for them."""
+
+    class Message:
+        pass
+
+    def take(message: Message) -> None:
+        try:
+            raise ValueError("a mistake of ours")
+        except ValueError:
+            log.exception("a message was not taken")
+
+    voice = Voice()
+    message = Message()
+    alive = weakref.ref(message)
+    remember_log()
+    log.propagate = False  # pytest keeps what it hears
+    log.addHandler(ours := logging.getLogger("headwater").handlers[-1])
+    try:
+        take(message)
+    finally:
+        log.removeHandler(ours)
+        log.propagate = True
+    del message
+    gc.collect()
+    assert alive() is None
+    assert "ValueError: a mistake of ours" in recent_lines("here", voice, 1)[0].text
 
 
 def test_what_others_say_neither_works_a_terminal_nor_looks_like_a_line_of_its_own(tmp_path: Path) -> None:

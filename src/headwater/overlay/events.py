@@ -134,7 +134,9 @@ class OverlayConfig:
     near_rounds: int = 4  # of looking for a nearer peer to join through
     near_asked: int = 8  # peers measured in each of them
     forwards_max: int = 8  # hops tried for one message at one peer
-    held_max: int = 1_000  # messages that wait for us to become active, or for a question to be answered
+    held_max: int = (
+        1_000  # messages that wait for us to become active, for a question to be answered, or for a next hop
+    )
     seen_max: int = 2_048  # numbers of messages that are remembered, to take each once
     announcement: Duration = Duration(100 * MILLISECOND)  # deaths of so long are told together
     proximity: bool = True  # False: a table filled in order of arrival, to measure the difference

@@ -10,6 +10,7 @@ from headwater.overlay.events import Deliver, Phase
 if TYPE_CHECKING:
     from headwater.overlay.ring import Ring
 
+PAYLOAD_BYTES_MAX: Final = 64 << 10  # of what is carried: it is kept until the next hop has it
 HOPS_MAX: Final = 64  # 128 bits have 32 digits; more hops than twice that are a loop
 
 
@@ -92,7 +93,7 @@ class Forwarding:
         if ring.phase is not Phase.ACTIVE:
             self._hold(message)
             return
-        if message.hops > HOPS_MAX:
+        if message.hops > HOPS_MAX or _payload_bytes(message) > PAYLOAD_BYTES_MAX:
             self.undelivered += 1
             return
         never = refused | {message.cargo.joiner.id} if isinstance(message.cargo, m.JoinAsked) else refused
@@ -115,14 +116,16 @@ class Forwarding:
             self.held.append(message)
 
     def _wait(self, owner: NodeId, message: m.Routed) -> None:
-        waiting = self._waiting.setdefault(owner, [])
-        if len(waiting) >= self._ring.config.held_max:
+        if sum(map(len, self._waiting.values())) >= self._ring.config.held_max:
             self.undelivered += 1
         else:
-            waiting.append(message)
+            self._waiting.setdefault(owner, []).append(message)
 
     def _forward(self, message: m.Routed, hop: Peer, tried: set[NodeId], refused: frozenset[NodeId]) -> None:
         ring, cargo = self._ring, message.cargo
+        if len(self._forwards) >= ring.config.held_max:
+            self.undelivered += 1
+            return
         if isinstance(cargo, m.JoinAsked):
             rows = {peer.id: peer for peer in (*cargo.rows, *ring.row_for(cargo.joiner))}
             cargo = m.JoinAsked(cargo.joiner, tuple(rows.values())[: m.PEERS_MAX])
@@ -142,3 +145,7 @@ class Forwarding:
             case m.PlaceAsked(asker):
                 if asker.id != ring.own.id:
                     ring.send(asker.address, m.PlaceTold(ring.own, around))
+
+
+def _payload_bytes(message: m.Routed) -> int:
+    return len(message.cargo.payload) if isinstance(message.cargo, m.Carried) else 0

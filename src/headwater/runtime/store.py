@@ -115,6 +115,7 @@ class LmdbStore:
                 metasync=power_safe,
                 readahead=False,
                 max_spare_txns=8,
+                mode=0o600,  # of its files: the directory may be one that was there, and that others can look into
             )
         except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as damage:
             raise StoreError(

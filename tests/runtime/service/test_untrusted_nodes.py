@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
 from headwater.node.asking import Answer
 from headwater.node.messages import AnyNodeMessage, ChainSpec, StartAsked
@@ -21,14 +22,22 @@ from headwater.runtime.links.wire import Wire, WireConfig
 from headwater.runtime.service.asking import Asking, Refused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import FlowText, flow_texts
-from headwater.runtime.service.questions import Adopt, FlowHere, QuestionKind, SubmitHere, UpgradeHere, Whereabouts
+from headwater.runtime.service.questions import (
+    Adopt,
+    FlowHere,
+    KeepAccount,
+    QuestionKind,
+    SubmitHere,
+    UpgradeHere,
+    Whereabouts,
+)
 from headwater.runtime.service.requests import REQUESTS, FlowTold, GetFlow, StopApp, Submit, UpgradeApp
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.service.signing import WISH_AGE_MAX, Checked, SignedFlow, Trust, signed, signed_wish
 from headwater.runtime.worker import now_us
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.links.wires import Cluster as Authority
-from tests.runtime.links.wires import told
+from tests.runtime.links.wires import told, until
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 from tests.runtime.service.sums import rows_of, write_sums
 
@@ -169,6 +178,35 @@ def test_a_node_by_itself_has_no_code_run_on_others(few: FewNodes, authority: Au
     assert not texts.mark.exists()
     assert (line.id, line.submitter, status.state, status.notes) == (app.id, "ann", "running", [])
     assert refused[Reason.UNTRUSTED_FLOW] == 5 * len(forged)
+
+
+def test_what_a_node_makes_up_of_an_app_is_not_kept(
+    few: FewNodes, authority: Authority, texts: Texts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither accounts of its own, nor what the flow does not have: said so, in a sentence, and the app goes on."""
+    ann, owner = authority.user_credentials(Role.SUBMIT, "ann"), few.nodes[0]
+    long = Ledger(0, 0, 0, 0, 0, dropped={f"reason {number}": 1 for number in range(1_000)})
+
+    async def story(app: str, flow: bytes) -> None:
+        async with Intruder(authority.node_credentials()) as intruder:
+            assert "is too long" in await intruder.refused(owner, KeepAccount(app, "store", long))
+            await intruder.ask(owner, KeepAccount(app, "store", Ledger(7, 0, 0, 0, 0)))
+            for instance in (99, -99):
+                asked = StartAsked(intruder.own, app, 1 << 60, instance, CHAIN, owner.own, flow, owner.own.id)
+                intruder.wire.send(owner.own.address, asked)
+            await until(lambda: len(owner.plant.troubles.of(app, now_us())) == 2)
+
+    with Cluster(owner.own.address, certs=ann.directory) as cluster:
+        [app] = cluster.submit(texts.file)
+        while cluster.status("counting").rows_out == 0:
+            pass
+        told(story(app.id, signed_by(ann, texts.good)))
+        assert all("the flow has no instance or source" in one for one in owner.plant.troubles.of(app.id, now_us()))
+        assert owner.keeping.owned[app.id].accounts == {}
+        before = cluster.status("counting").rows_out
+        while cluster.status("counting").rows_out == before:
+            pass
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_whose_app_it_is_says_the_certificate_and_not_a_node(few: FewNodes, authority: Authority, texts: Texts) -> None:

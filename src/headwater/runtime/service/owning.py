@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
+ACCOUNT_BYTES_MAX: Final = 4 << 10  # of one: some numbers, and reasons for which rows were dropped
 CLAIMS_MAX: Final = 3  # of a name: the first meets an app that has ended, the second another that was quicker
 
 
@@ -173,7 +174,13 @@ class Ownership:
     def keep_account(self, app: str, leaves: Peer, store: str, ledger: Ledger) -> None:
         """Keep what a node has done for an app that leaves for good, and ask it no more."""
         owned = self._node.keeping.owned.get(app)
-        if owned is not None and (store in owned.accounts or len(owned.accounts) < ACCOUNTS_MAX):
+        if len(msgspec.msgpack.encode(ledger)) > ACCOUNT_BYTES_MAX:
+            self._node.wire.refused(Reason.UNUSABLE, str(leaves), f"its account of {app} is too long")
+            raise self.refused(f"the account of {app} is too long", f"at most {ACCOUNT_BYTES_MAX} bytes are kept")
+        if owned is None:
+            return
+        is_new = any(peer.id == leaves.id for peer in owned.nodes) and len(owned.accounts) < ACCOUNTS_MAX
+        if is_new or store in owned.accounts:  # told again, if the answer was lost
             owned.accounts = {**owned.accounts, store: ledger}
             owned.nodes = tuple(peer for peer in owned.nodes if peer.id != leaves.id)
             self._node.keeping.keep(owned)

@@ -130,6 +130,10 @@ class Part:
         """Return the name of a source by its number."""
         return list(self.graph.sources)[number]
 
+    def has(self, instance: int) -> bool:
+        """Whether the flow has an instance, or (negative) a source, of this number."""
+        return -len(self.graph.sources) <= instance < self.graph.instance_count
+
     def called(self, instance: int) -> str:
         """Return what people call an instance, or (negative) a source."""
         if instance < 0:
@@ -292,6 +296,11 @@ class Plant:
         if part is None:
             return
         place = (wanted.app, wanted.instance)
+        if not part.has(wanted.instance):
+            self._failed(
+                place, wanted, f"the flow has no instance or source {wanted.instance}; who asks for it is wrong"
+            )
+            return
         try:
             if part.kept.hold is Hold.ADOPTED:
                 self.hold(part, Hold.NONE)

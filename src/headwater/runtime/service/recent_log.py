@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from headwater.runtime.logs import TextLines
 from headwater.runtime.service.requests import LOG_LINES_MAX, LogLine
@@ -11,15 +11,26 @@ from headwater.runtime.voices import Voice, speaking
 LINE_CHARS_MAX: Final = 2_000
 
 
+class _Said(NamedTuple):
+    """A line, and who said it."""
+
+    voice: Voice | None
+    at_us: int
+    level: str
+    text: str
+
+
 class _RecentLines(logging.Handler):
-    """Keeps the last lines."""
+    """Keeps the last lines: as text, since a record of what was raised keeps all that was in hand, such as messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.said: deque[tuple[Voice | None, logging.LogRecord]] = deque(maxlen=LOG_LINES_MAX)
+        self.setFormatter(TextLines())
+        self.said: deque[_Said] = deque(maxlen=LOG_LINES_MAX)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append((speaking(), record))
+        text = self.format(record)[:LINE_CHARS_MAX]
+        self.said.append(_Said(speaking(), int(record.created * 1e6), record.levelname.lower(), text))
 
 
 _recent: Final = _RecentLines()
@@ -35,9 +46,5 @@ def remember_log() -> None:
 
 def recent_lines(node: str, voice: Voice, count: int) -> list[LogLine]:
     """Return the last lines of a node, and those of nobody in particular."""
-    form = TextLines()
-    said = [record for speaker, record in list(_recent.said) if speaker in (voice, None)]
-    return [
-        LogLine(node, int(record.created * 1e6), record.levelname.lower(), form.format(record)[:LINE_CHARS_MAX])
-        for record in said[-count:]
-    ]
+    said = [one for one in list(_recent.said) if one.voice in (voice, None)]
+    return [LogLine(node, one.at_us, one.level, one.text) for one in said[-count:]]
