@@ -594,6 +594,22 @@ def test_a_method_is_bound_only_by_a_plain_name_of_the_class(owner: str, name: s
         LearnerBytes((linear_model.PARegressor(),)).decode(pickle.dumps((evil,)))
 
 
+def test_a_text_formats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches any attribute of what it is given: passwords in the environment would lie in the state."""
+    from river.tree import utils
+
+    from headwater.operators import learner_bytes
+
+    monkeypatch.setenv("HEADWATER_MQTT_PASSWORD", "secret")
+    text = "{0.__globals__[sys].modules[os].environ[HEADWATER_MQTT_PASSWORD]}"
+    codec = LearnerBytes((linear_model.PARegressor(),))
+    assert text.format(utils.do_naive_bayes_prediction) == "secret"
+    for name in ("format", "format_map", "ljust"):
+        evil = Evil(learner_bytes._method, text, name)
+        with pytest.raises(WrongState, match="they name a method"):
+            codec.decode(pickle.dumps((evil,)))
+
+
 @pytest.mark.parametrize("dtype", ["O", "V8", "i4,O"])
 def test_an_array_whose_bytes_would_be_pointers_is_refused(dtype: str) -> None:
     """NumPy would take them at their word."""

@@ -235,9 +235,9 @@ def _random_state(state: Any) -> Any:
 
 
 def _method(owner: Any, name: str) -> Any:
-    """Bind a method that the owner's class has under a plain name."""
+    """Bind a method that the owner's class has under a plain name; not of a text, which formats any attribute of all."""
     kind = type(owner)
-    found = None if name.startswith("__") or isinstance(owner, type) else getattr(kind, name, None)
+    found = None if name.startswith("__") or isinstance(owner, type | str) else getattr(kind, name, None)
     if not isinstance(found, FunctionType | MethodDescriptorType) or not (_is_known(kind) or _is_rivers_kind(kind)):
         raise pickle.UnpicklingError(f"they name a method {name} of a {kind.__name__}")
     return found.__get__(owner)
