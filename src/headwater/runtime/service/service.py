@@ -123,7 +123,6 @@ class NodeService:
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
         await uncut(asyncio.to_thread(self._start_engine))
-        await asyncio.to_thread(forget_texts, settings.flows)  # ours alone: the store lets in one node at a time
         try:
             self._assemble()
         except HeadwaterError:
@@ -150,6 +149,7 @@ class NodeService:
         )
         engine.start()
         self.engine = engine
+        forget_texts(self.settings.flows)  # ours alone: the store lets in one node at a time
 
     def _rows_passed(self, instances: Sequence[InstanceId]) -> None:
         self.plant.rows_passed(instances)
