@@ -75,6 +75,8 @@ def test_everything_can_be_said_as_text() -> None:
         ({}, {}, "join = [1]", "a list of addresses is needed"),
         ({}, {}, "zone = ", "is not TOML"),
         ({}, {"HEADWATER_NODE_ZONE": ""}, "", "sets zone to '': a text is needed"),
+        ({}, {}, "data = '~no-such-user/data'", "sets data to '~no-such-user/data': this user is not known here"),
+        ({}, {}, r'data = "a\u0000b"', "no path has a zero byte"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_place(
@@ -95,6 +97,10 @@ def test_what_is_not_understood_is_refused_with_its_place(
         ({"insecure": True, "join": ("10.0.0.1:1",)}, r"and --join 10\.0\.0\.1 is not a loopback address"),
         ({"insecure": True, "advertise": "gw1:1"}, r"and --advertise gw1 is not a loopback address"),
         ({"certs": Path("c"), "listen": "0.0.0.0:7100"}, r"others cannot reach a node at 0\.0\.0\.0:7100.*--advertise"),
+        (
+            {"certs": Path("c"), "advertise": "gw1:0"},
+            "others cannot reach a node at port 0; give --advertise gw1 the port",
+        ),
         ({"certs": Path("c"), "listen": "here"}, "--listen 'here' is not an address"),
         ({"certs": Path("c"), "listen": "a:99999"}, "--listen 'a:99999' is not an address"),
         ({"certs": Path("c"), "join": ("there",)}, "--join 'there' is not an address"),
@@ -106,6 +112,19 @@ def test_what_is_not_understood_is_refused_with_its_place(
 def test_settings_that_cannot_work_are_refused_with_what_would(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         NodeSettings(**settings)
+
+
+def test_the_file_of_the_command_line_goes_before_that_of_the_environment(tmp_path: Path) -> None:
+    """As where the one in a unit or a container's image is not the one that is wanted."""
+    (tmp_path / "node.toml").write_text("insecure = true\ncapacity = 9\n")
+    environment = {"HEADWATER_NODE_CONFIG": str(tmp_path / "none.toml")}
+    assert read_settings({"config": tmp_path / "node.toml"}, environment).capacity == 9
+
+
+@pytest.mark.parametrize("written", ["", "~no-such-user/node.toml"])
+def test_a_file_that_can_be_none_is_told(written: str) -> None:
+    with pytest.raises(ConfigError, match=f"the configuration '{written}' cannot be read: "):
+        read_settings({}, {"HEADWATER_NODE_CONFIG": written})
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -58,6 +58,10 @@ class NodeSettings:
         """Refuse what cannot work, and say what would."""
         host = _checked_address("listen", self.listen)
         told = _checked_address("advertise", self.advertise or self.listen)
+        if self.advertise is not None and self.advertise.endswith(":0"):
+            raise ConfigError(
+                f"others cannot reach a node at port 0; give --advertise {told} the port that they are to use"
+            )
         if told in _ANYWHERE or (self.advertise is None and self.listen.endswith(":0") and not self.insecure):
             raise ConfigError(
                 f"others cannot reach a node at {self.advertise or self.listen}; "
@@ -131,10 +135,10 @@ def read_settings(command_line: Mapping[str, Any], environment: Mapping[str, str
         for name, value in environment.items()
         if name.startswith(ENVIRONMENT)
     }
-    file = said.pop(CONFIG, None) or in_environment.pop(CONFIG, None)
+    file = said.pop(CONFIG, in_environment.pop(CONFIG, None))
     merged: dict[str, Any] = {}
     for where, given in (
-        (f"the file {file}", {} if file is None else _in_file(Path(file))),
+        (f"the file {file}", {} if file is None else _in_file(file)),
         (f"the environment ({ENVIRONMENT}...)", in_environment),
         ("the command line", said),
     ):
@@ -149,7 +153,11 @@ def _without_contradicted(before: dict[str, Any], said: Mapping[str, Any]) -> di
     return {key: value for key, value in before.items() if key not in contradicted}
 
 
-def _in_file(path: Path) -> dict[str, Any]:
+def _in_file(written: Any) -> dict[str, Any]:
+    try:
+        path = _as_path(written)
+    except ValueError as failure:
+        raise ConfigError(f"the configuration {written!r} cannot be read: {failure}") from failure
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
@@ -176,7 +184,13 @@ def _as_text(value: Any) -> str:
 
 
 def _as_path(value: Any) -> Path:
-    return value if isinstance(value, Path) else Path(_as_text(value)).expanduser()
+    path = value if isinstance(value, Path) else Path(_as_text(value))
+    if "\0" in str(path):
+        raise ValueError("no path has a zero byte")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError("this user is not known here") from None
 
 
 def _as_number(value: Any) -> int:

@@ -106,6 +106,8 @@ loss = 0.01
         ("[default]\ndelya = '1ms'", r"\[default\]: there is no 'delya'; there are: bytes_per_s, delay"),
         ("[default]\ndelay = 40", r"\[default\]: .*times are written like '40ms'"),
         ("[default]\nloss = 1.0", "cannot lose a share of 1.0"),
+        ("[default]\nbytes_per_s = inf", r"\[default\]: cannot convert float infinity"),
+        ("[default]\nis_cut = 'false'", "is_cut is true or false, not 'false'"),
         ("[[between]]\nzones = ['a']", r"\[\[between\]\] needs zones = "),
         ("links = 3", "there is no 'links'"),
         ("seed = ", "is not TOML"),

@@ -167,10 +167,16 @@ def _quality(written: Any, where: str) -> LinkQuality:
             jitter=parse_duration(written.get("jitter", "0s")),
             bytes_per_s=int(written.get("bytes_per_s", 0)),
             loss=float(written.get("loss", 0.0)),
-            is_cut=bool(written.get("is_cut", False)),
+            is_cut=_as_bool(written.get("is_cut", False)),
         )
-    except (ConfigError, TypeError, ValueError, AttributeError) as failure:
+    except (ConfigError, TypeError, ValueError, OverflowError, AttributeError) as failure:
         raise ConfigError(f"{where}: {failure}; times are written like '40ms'") from failure
+
+
+def _as_bool(written: Any) -> bool:
+    if not isinstance(written, bool):
+        raise ValueError(f"is_cut is true or false, not {written!r}")
+    return written
 
 
 def _refuse_unknown(written: Mapping[str, Any], known: set[str], where: str) -> None:
