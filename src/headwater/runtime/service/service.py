@@ -119,7 +119,6 @@ class NodeService:
 
     async def start(self) -> None:
         """Open the store, start the engine, take the port, and join the others."""
-        settings = self.settings
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
         await uncut(asyncio.to_thread(self._start_engine))
