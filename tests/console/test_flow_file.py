@@ -135,3 +135,12 @@ def test_a_file_that_wants_to_end_python_only_fails_to_load(write: Write) -> Non
 def test_what_is_no_file_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(FlowError, match=sentence):
         load_flows(str(tmp_path / name))
+
+
+def test_an_error_shows_the_line_without_the_password_in_it(write: Write) -> None:
+    """On a node it goes to the log, and to everybody who may look at the app."""
+    path = write("broken.py", "import headwater as hw\nrows = hw.read.mqtt('mqtt://ann:s3cret@broker/t', colour=7)\n")
+    with pytest.raises(FlowError) as failure:
+        load_flows(str(path))
+    assert "mqtt://ann:***@broker/t', colour=7" in str(failure.value)
+    assert "s3cret" not in str(failure.value)

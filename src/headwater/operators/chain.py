@@ -21,6 +21,7 @@ from headwater.model.dictionaries import roomy
 from headwater.model.entries import ALL_GROUPS
 from headwater.model.errors import UserCodeError
 from headwater.model.keys import WrongKey
+from headwater.model.secrets import without_passwords
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import LATE, Effect, Logic, Moment, OnError, Operator, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
@@ -434,7 +435,7 @@ def _dead_letters(trouble: Sequence[UserCodeError]) -> pa.RecordBatch:
 
 def _sentence(failure: Exception) -> str:
     told = isinstance(failure, WrongResult | WrongState | WrongKey)
-    text = str(failure) if told else f"{type(failure).__name__}: {failure}"
+    text = without_passwords(str(failure) if told else f"{type(failure).__name__}: {failure}")
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[:ERROR_CHARS_MAX]}... ({len(text)} characters)"
 
 
@@ -451,7 +452,8 @@ def _users_line(failure: Exception) -> str:
     if not own:
         return "no line of the flow's own code"
     frame = own[-1]
-    return f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")
+    line = without_passwords(frame.line or "")
+    return f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {line}" if line else "")
 
 
 def _is_users(filename: str) -> bool:

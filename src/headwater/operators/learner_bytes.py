@@ -235,7 +235,7 @@ def _random_state(state: Any) -> Any:
 
 
 def _method(owner: Any, name: str) -> Any:
-    """Bind a method that the owner's class has under a plain name; but of no text: one formats any attribute."""
+    """Bind a method that the owner's class has under a plain name; none of a text, which formats any attribute."""
     kind = type(owner)
     found = None if name.startswith("__") or isinstance(owner, type | str) else getattr(kind, name, None)
     if not isinstance(found, FunctionType | MethodDescriptorType) or not (_is_known(kind) or _is_rivers_kind(kind)):

@@ -18,6 +18,7 @@ from typing import Final
 from headwater.connectors.app import App
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import FlowError
+from headwater.model.secrets import without_passwords
 from headwater.runtime.beside import FLOW_PREFIX
 from headwater.runtime.ends import Ends
 from headwater.runtime.shipped import apps_of, is_name, shipped_app, with_options
@@ -110,7 +111,11 @@ def _first_on_the_path(directory: str) -> Iterator[None]:
 
 
 def _explained(path: Path, failure: BaseException) -> str:
-    """Say where in the user's own files it went wrong, and what."""
+    """Say where in the user's own files it went wrong, and what; others than the user may read it."""
+    return without_passwords(_told(path, failure))
+
+
+def _told(path: Path, failure: BaseException) -> str:
     what = str(failure) if isinstance(failure, FlowError) else f"{type(failure).__name__}: {failure}"
     if isinstance(failure, SyntaxError) and failure.filename is not None:
         return f"{failure.filename}:{failure.lineno}: {type(failure).__name__}: {failure.msg}"
