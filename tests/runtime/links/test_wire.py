@@ -243,8 +243,32 @@ def test_all_queues_together_have_a_limit_and_so_has_their_number(cluster: Clust
         async with station(cluster.insecure(), limits=limits) as one:
             for port in range(1, 9):
                 one.carry(f"127.0.0.1:{port}", bytes(90_000))
-            assert one.wire.status().dropped == {Drop.ALL_FULL: 3, Drop.TOO_MANY: 3}
+            assert one.wire.status().dropped == {Drop.ALL_FULL: 4, Drop.TOO_MANY: 2}
             assert one.wire.status().queued_bytes < 250_000
+            assert one.wire.status().destinations == 5
+
+    told(story())
+
+
+def test_addresses_of_nobody_keep_us_from_no_node(cluster: Cluster) -> None:
+    """A node in wrong hands names a thousand, again and again; who is connected keeps its place."""
+
+    async def story() -> None:
+        limits = WireLimits(destinations=3)
+        async with (
+            station(cluster.insecure(), limits=limits) as one,
+            station(cluster.insecure()) as other,
+            station(cluster.insecure()) as third,
+        ):
+            one.beat(other)
+            await until(lambda: other.heard)
+            for port in range(1, 100):
+                one.beat(f"127.0.0.1:{port}")
+            one.beat(third)
+            one.beat(other)
+            await until(lambda: third.heard and len(other.heard) == 2)
+            assert one.wire.status().destinations == 3
+            assert one.wire.status().connected == 2
 
     told(story())
 

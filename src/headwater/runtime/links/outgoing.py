@@ -6,6 +6,7 @@ says it again. What is said in one round of the event loop travels together.
 
 import asyncio
 import logging
+import math
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable
@@ -97,11 +98,17 @@ class Outgoing:
         self._redial_at = 0.0
         self._used_at = ground.clock()
         self._emptied: asyncio.Future[None] | None = None  # for whom waits until all is written
+        self._is_given_up = False
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection."""
         return self._line is not None
+
+    @property
+    def expendable(self) -> tuple[bool, float] | None:
+        """What comes first where there are too many ways: who could not be reached, longest ago; None: it is in use."""
+        return None if self._line is not None else (not self._failures, self._used_at)
 
     @property
     def waiting_bytes(self) -> int:
@@ -230,6 +237,9 @@ class Outgoing:
     def opened(self, line: "_Line") -> None:
         """Greet over a new connection, and send what waits."""
         transport, credentials = line.transport, self._ground.credentials()
+        if self._is_given_up:
+            transport.abort()
+            return
         try:
             self._look_at(transport, credentials)
         except Unwelcome as unwelcome:
@@ -327,6 +337,15 @@ class Outgoing:
             return True
         self.hang_up()
         return False
+
+    def give_up(self) -> None:
+        """Reach nobody any more: others need the place."""
+        self._is_given_up = True
+        for comes in (self._dialling, self._timer):
+            if comes is not None:
+                comes.cancel()
+        self._ground.traffic.dropped[Drop.TOO_MANY] += self._lanes.drop_older(math.inf)
+        self._account()
 
     def _drop_stale(self) -> None:
         oldest = self._ground.clock() - self._ground.limits.stale_s

@@ -196,7 +196,17 @@ class Wire:
         """Return why there can be no way to a host."""
         if not self._credentials.is_secure and not is_loopback(host):
             return Drop.NOT_LOOPBACK
-        return Drop.TOO_MANY if len(self._ways) >= self._config.limits.destinations else None
+        is_full = len(self._ways) >= self._config.limits.destinations
+        return Drop.TOO_MANY if is_full and not self._made_room() else None
+
+    def _made_room(self) -> bool:
+        """Give up a way on which there is nobody: made-up addresses must not keep us from those there are."""
+        idle = [(when, address) for address, way in self._ways.items() if (when := way.expendable) is not None]
+        if not idle:
+            return False
+        _, address = min(idle)
+        self._ways.pop(address).give_up()
+        return True
 
     def _dialling_context(self) -> ssl.SSLContext | None:
         return self._dialling
