@@ -201,6 +201,24 @@ def test_what_waits_for_company_goes_when_the_answer_comes_and_nothing_else_is_u
     assert [(one.sending.since, one.sending.until) for one in sender.said()] == [(1, 2)]
 
 
+# --- full disks -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_were_taken_stay_while_the_disk_has_no_room_to_forget_them() -> None:
+    """They are sent again and refused as known, until there is room; nothing is raised to whoever hears the answer."""
+    sender, host = connected()
+    sender.put(10, 10)
+    store = sender.quay.store
+    assert isinstance(store, MemoryStore)
+    store.bytes_max = 1
+    deliver(sender, host)
+    assert (sender.rows, host.rows) == ((2, 2), (2, 2))
+    store.bytes_max = None
+    sender.pass_time(CONFIG.answer_max)
+    deliver(sender, host)
+    assert (sender.rows, host.rows) == ((2, 0), (2, 2))
+
+
 # --- slow links -------------------------------------------------------------------------------------------------------
 
 

@@ -11,9 +11,12 @@ from headwater.engine.moving import BEGINNING
 from headwater.model.time import SECOND, Instant
 from headwater.node.events import DrainRevoked, DrainWanted, MessageReceived
 from headwater.node.messages import StartAsked
+from headwater.node.node import Node
+from headwater.node.row_messages import RowsKept
 from headwater.node.state_messages import StateAsked, StateForgotten, StateTaken, StateTold
 from headwater.overlay.messages import LeafProbe
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
+from headwater.sim.memory_store import MemoryStore
 from tests.sim.test_flows import GRAPHS, joined, told, totals, whole_world
 
 TOTALS = GRAPHS["totals"]
@@ -72,6 +75,33 @@ def test_either_host_may_die_at_any_moment_of_a_move(moment: type, back_s: float
     finish(world)
     assert world.happened["crashes"] == 1
     assert leaving not in world.nodes
+
+
+@pytest.mark.parametrize("moment", [StateTold, StateTaken, StateForgotten, RowsKept])
+def test_a_disk_that_is_full_at_any_moment_of_a_move_only_delays_it(moment: type) -> None:
+    """Whoever is to keep the next step cannot, and has not taken it: it is asked for, or told, again."""
+    world, leaving = with_totals(11)
+    heard = world.tell
+    refused: list[str] = []
+
+    def tell(address: str, event: object) -> None:
+        node = world.nodes.get(address)
+        is_moment = isinstance(event, MessageReceived) and isinstance(event.message, moment)
+        if not is_moment or not isinstance(node, PlantedNode) or len(refused) == 3:
+            heard(address, event)
+            return
+        store = node.plant.store
+        assert isinstance(store, MemoryStore)
+        refused.append(address)
+        store.bytes_max = 1
+        Node.handle(node, event, world.timeline.now)  # type: ignore[arg-type]  # without its workers, who wait
+        store.bytes_max = None
+
+    world.tell = tell  # type: ignore[method-assign]
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=120)
+    assert len(refused) == 3
+    finish(world)
 
 
 @pytest.mark.parametrize("losses", [1, 2, 3])

@@ -349,8 +349,9 @@ class Carrying:
         elif message.until <= outbox.base:
             outbox.unanswered_since = None
             return  # it has no room, or misses what came before: both are tried again in a while
+        elif not self._hand_on(outbox, message.until):
+            return
         else:
-            self._hand_on(outbox, message.until)
             outbox.keep_pace(self._ground.now)
         self._send(outbox, patient=True)
 
@@ -367,10 +368,14 @@ class Carrying:
             why = f"{which} are said to be kept up to {message.until}, and have never been so many"
             self._ground.emit(NoteRefused(message.sender, why))
 
-    def _hand_on(self, outbox: Outbox, until: int) -> None:
+    def _hand_on(self, outbox: Outbox, until: int) -> bool:
+        """Forget what the other end has; False if the disk has no room even for that, and it is to be told us again."""
         assert self._dock is not None
-        with self._dock.store.write() as txn:
-            record = hand_on(txn, outbox.instance, until)
+        try:
+            with self._dock.store.write() as txn:
+                record = hand_on(txn, outbox.instance, until)
+        except StoreFull:
+            return False
         for one in outbox.under_way:
             if one.until <= until:
                 outbox.schemas.update(one.schemas)
@@ -378,6 +383,7 @@ class Carrying:
         outbox.under_way = [one for one in outbox.under_way if one.until > until]
         outbox.answer_by = None  # what is still under way gets its time anew
         self._ground.emit(NoteRowsGone(outbox.instance, record))
+        return True
 
     # --- the way ------------------------------------------------------------------------------------------------------
 

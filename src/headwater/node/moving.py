@@ -127,10 +127,28 @@ class Found(NamedTuple):
         """Delete its state."""
         clear_state(txn, self.plan, self.identity, shared=not self._shares())
 
-    def give_away(self, to: Peer) -> None:
-        """Have nothing of it any more, and remember who has."""
-        with self.dock.store.write() as txn:
-            give_away(txn, self.plan, self.identity, to.id, shared=not self._shares())
+    def settle(self) -> bool:
+        """Have it alone, if it is here: we were restarted, and are asked to run it later; False for want of room."""
+        lot = self.lot()
+        return lot is None or self.is_settled() or self.keep_lot(lot)
+
+    def keep_lot(self, lot: Lot) -> bool:
+        """Have it under this lot and nobody else; False if the disk has no room for that."""
+        try:
+            with self.dock.store.write() as txn:
+                keep_lot(txn, self.identity, lot)
+        except StoreFull:
+            return False
+        return True
+
+    def give_away(self, to: Peer) -> bool:
+        """Have nothing of it any more, and remember who has; False if the disk has no room for that."""
+        try:
+            with self.dock.store.write() as txn:
+                give_away(txn, self.plan, self.identity, to.id, shared=not self._shares())
+        except StoreFull:
+            return False
+        return True
 
     def was_given_to(self, peer: Peer, lot: Lot) -> bool:
         """Whether it was given to a node, who had it from us under this lot."""
@@ -306,10 +324,11 @@ class Moving:
         return fetching
 
     def _arrived(self, spot: Spot) -> None:
-        fetching, found = self.fetching.pop(spot), self._found(spot)
+        fetching, found = self.fetching[spot], self._found(spot)
         assert found is not None
-        with found.dock.store.write() as txn:
-            keep_lot(txn, found.identity, fetching.asked.lot)
+        if not found.keep_lot(fetching.asked.lot):
+            return  # it is asked for again, when there may be room
+        del self.fetching[spot]
         self._carrying.open_door(*spot)
         self._hosting.arrived(fetching.asked)
         self._ground.timers.cancel(("move", spot))
@@ -320,9 +339,8 @@ class Moving:
         fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
         if fetching is not None and fetching.is_kept:
             self._arrived(spot)
-        elif found is not None and (lot := found.lot()) is not None and not found.is_settled():
-            with found.dock.store.write() as txn:  # we were restarted, and are asked to run it later
-                keep_lot(txn, found.identity, lot)
+        elif found is not None and not found.settle():
+            return  # it is told us again, when there may be room
         if spot not in self.fetching:
             ground.send(message.sender, s.StateRuns(ground.own, *spot, message.lot))
 
@@ -437,7 +455,8 @@ class Moving:
                 return
             if not giving.has_left or giving.to.id != message.sender.id:
                 return
-            found.give_away(message.sender)
+            if not found.give_away(message.sender):
+                return  # it is asked for again
             del self.giving[spot]
             self._hosting.gave_away(spot)
             self._carrying.has_gone_to(*spot, message.sender)
