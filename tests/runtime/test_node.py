@@ -1,11 +1,14 @@
 """A node runs flows: the same on Spark tasks and on threads."""
 
+import asyncio
 import functools
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -374,3 +377,34 @@ def test_a_source_may_bring_more_categories_in_one_batch_than_in_those_before(th
     assert thread_node.wait(app, PATIENCE_S)
     assert app.error is None
     assert len(sink.rows()) == 300
+
+
+def leave(row: hw.Row) -> hw.Row:
+    """End the process, as a library may that finds its settings wrong."""
+    sys.exit("settings are wrong")
+
+
+def two_rows_and_leave() -> Iterator[hw.Row]:
+    """Break off without an error that programs catch."""
+    yield from ({"n": 1}, {"n": 2})
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("stream", "sink", "said"),
+    [
+        (hw.read.iterable([{"n": 1}]).map(leave), hw.to.nothing(), "SystemExit: settings are wrong"),
+        (hw.read.iterable(two_rows_and_leave), hw.to.nothing(), "its iterable broke off with CancelledError"),
+        (hw.read.generator(lambda first, count: leave({})), hw.to.nothing(), "SystemExit: settings are wrong"),
+        (hw.read.iterable([{"n": 1}]), hw.to.call(leave), "SystemExit: settings are wrong"),
+    ],
+    ids=["operator", "iterable", "generator", "sink"],
+)
+def test_code_that_ends_its_thread_has_failed_like_any_other(
+    thread_node: Node, stream: hw.Stream, sink: Any, said: str
+) -> None:
+    """An operator and a sink would leave their rows waiting for ever, a source would seem to have no more."""
+    app = thread_node.deploy(hw.flow("leaves", stream.sink(sink)))
+    assert thread_node.wait(app, PATIENCE_S)
+    assert said in str(app.error)
+    thread_node.remove("leaves")

@@ -188,6 +188,8 @@ class DrainedItems:
                     return
         except Exception as failure:  # whatever the user's iterable raises is raised again by the thread that reads
             self._failure = failure
+        except BaseException as failure:  # such as SystemExit: not the end of the rows, and not of who reads them
+            self._failure = ConnectorError(f"its iterable broke off with {type(failure).__name__}: {failure}")
         finally:
             with self._changed:
                 self._is_over = True

@@ -212,11 +212,15 @@ class _Run:
         self._result.counts[index].taken += batch.num_rows
         try:
             made = self._call(index, source, batch, None)
-        except Exception as failure:  # a user's code may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
             made = self._halved(index, source, batch, failure)
         self._pass_on(index, made)
 
-    def _halved(self, index: int, source: int, batch: pa.RecordBatch, failure: Exception) -> Sequence[pa.RecordBatch]:
+    def _halved(
+        self, index: int, source: int, batch: pa.RecordBatch, failure: BaseException
+    ) -> Sequence[pa.RecordBatch]:
         """Return what an operator makes of a batch at which it raised, without the rows at which it raises alone."""
         pieces = _Pieces()
         self._part(index, source, batch, failure, pieces)
@@ -305,7 +309,9 @@ class _Run:
         attempt = self._state(index).attempt()
         try:
             made = _whole(logic.advance(self._moment(index, attempt)))
-        except Exception as failure:  # a user's code may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
             raise self._chain.trouble(index, _sentence(failure), _users_line(failure), None) from failure
         self._state(index).keep(attempt)
         self._pass_on(index, made)
@@ -314,10 +320,12 @@ class _Run:
         """Add what the operator makes of the batch, in pieces where rows have to be taken out."""
         try:
             pieces.add(self._call(index, source, batch, pieces))
-        except Exception as failure:  # a user's code may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
             self._part(index, source, batch, failure, pieces)
 
-    def _part(self, index: int, source: int, batch: pa.RecordBatch, failure: Exception, pieces: "_Pieces") -> None:
+    def _part(self, index: int, source: int, batch: pa.RecordBatch, failure: BaseException, pieces: "_Pieces") -> None:
         """Try the halves of a batch at which the operator raised; a row alone is given up."""
         if batch.num_rows == 1:
             self._chain.give_up(index, batch, _sentence(failure), _users_line(failure), self._result)
@@ -433,7 +441,7 @@ def _dead_letters(trouble: Sequence[UserCodeError]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, schema=DEAD_LETTERS)
 
 
-def _sentence(failure: Exception) -> str:
+def _sentence(failure: BaseException) -> str:
     told = isinstance(failure, WrongResult | WrongState | WrongKey)
     text = without_passwords(str(failure) if told else f"{type(failure).__name__}: {failure}")
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[:ERROR_CHARS_MAX]}... ({len(text)} characters)"
@@ -445,7 +453,7 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _COMPILED: Final = (".pyx", ".pxi")  # Arrow's and pandas' own, named as they were on the machine that built them
 
 
-def _users_line(failure: Exception) -> str:
+def _users_line(failure: BaseException) -> str:
     """Return the innermost line of the traceback that is the user's own."""
     frames = traceback.extract_tb(failure.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]

@@ -182,7 +182,7 @@ class SinkPump:
                 taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
             if (batch := taken.batch) is not None:
                 written.append((task, taken, task.writer.write([batch])))
-        except Exception as failure:  # a user's sink may raise anything, Arrow where rows do not go together
+        except BaseException as failure:  # a user's sink may raise anything, Arrow where rows do not go together
             task.failed = True
             sentence = str(failure) if isinstance(failure, ConnectorError) else f"{type(failure).__name__}: {failure}"
             self._on_failed(task, ConnectorError(f"sink {task.name!r} cannot go on: {sentence}"))

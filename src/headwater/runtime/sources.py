@@ -235,7 +235,7 @@ class SourcePump:
     def _ask(self, task: SourceTask, now: int) -> _Offer | None:
         try:
             answer = task.reader.poll(self._rows_max, now)
-        except Exception as failure:  # a user's iterable or generator may raise anything
+        except BaseException as failure:  # a user's iterable or generator may raise anything, SystemExit too
             self._fail(task, failure)
             return None
         match answer:
@@ -265,7 +265,7 @@ class SourcePump:
             log.warning(what, task.name, ROW_BYTES_MAX)
         return sieved
 
-    def _fail(self, task: SourceTask, failure: Exception) -> None:
+    def _fail(self, task: SourceTask, failure: BaseException) -> None:
         """Tell it first: an app whose sources have all ended has finished, and nobody would hear of the failure."""
         self._on_failed(task, failure if isinstance(failure, ConnectorError) else _wrapped(task, failure))
         task.ended = True
@@ -395,7 +395,7 @@ def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None
     return next((column for column in wanted if column not in batch.schema.names), None)
 
 
-def _wrapped(task: SourceTask, failure: Exception) -> ConnectorError:
+def _wrapped(task: SourceTask, failure: BaseException) -> ConnectorError:
     told = isinstance(failure, pa.ArrowException | WrongKey)
     what = str(failure) if told else f"{type(failure).__name__}: {failure}"
     return ConnectorError(f"source {task.name!r} cannot go on: {what}")
