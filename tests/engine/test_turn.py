@@ -337,6 +337,7 @@ def test_rows_without_the_key_they_are_spread_by_stop_the_flow_with_a_sentence()
         ),
         (lambda batch: {"key": batch["id"].cast(pa.timestamp("ns"))}, "'key' has nanoseconds and cannot be a key"),
         (lambda batch: {"key": batch["id"], "a": pa.nulls(len(batch), pa.string_view())}, "string_view"),
+        (lambda batch: pa.record_batch([batch["id"], batch["id"]], names=["key", "key"]), '"key" exists 2 times'),
     ],
 )
 def test_rows_that_cannot_be_spread_stop_the_flow_with_a_sentence(made: Callable[..., Any], said: str) -> None:

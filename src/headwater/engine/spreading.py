@@ -23,7 +23,7 @@ def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> 
         return [(targets[turn % len(targets)], batch)]
     try:
         return _by_key(outlet, batch)
-    except pa.ArrowException as failure:
+    except (pa.ArrowException, KeyError) as failure:  # the latter where two columns have the key's name
         raise WrongKey(f"its rows cannot be parted by {', '.join(outlet.key)}: {failure}") from failure
 
 
