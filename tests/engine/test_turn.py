@@ -375,6 +375,20 @@ def test_rows_that_arrow_cannot_join_stop_the_flow_with_a_sentence() -> None:
     assert node.ledger().balanced
 
 
+def test_a_time_beyond_all_microseconds_stops_the_flow_with_a_sentence() -> None:
+    """Event time is made of it, and the row cannot be shown either."""
+    timed = (
+        rows_of_any_kind().map(lambda batch: batch, name="make", fuse=False).with_watermark("at", "1 s", name="time")
+    )
+    node = SmallNode(flow("beyond", timed.sink(Wall(), name="out")), chaining=False)
+    node.feed(pa.record_batch({"at": pa.array([2**62], pa.timestamp("s"))}))
+    assert node.turn("make").trouble is None
+    trouble = node.turn("time").trouble
+    assert trouble is not None
+    assert trouble.error == "column 'at' has a time more than 290,000 years from now; correct it"
+    assert "timestamp[s] out of Python's range" in trouble.row
+
+
 def test_time_in_the_queue_is_told_from_time_at_its_head() -> None:
     """What arrived while a turn ran waited behind it; from the turn's end on, it waited to be scheduled."""
     node = SmallNode(relay())

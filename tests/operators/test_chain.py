@@ -238,6 +238,14 @@ def hundred_words(first: str, **more: int) -> pa.RecordBatch:
     return pa.record_batch(columns | {name: pa.repeat(value, 100) for name, value in more.items()})
 
 
+def test_a_row_whose_time_python_cannot_hold_is_a_dead_letter_like_any_other() -> None:
+    """Milliseconds taken for seconds are some 55,000 years from now, and Python's years end with 9999."""
+    late = pa.array([1_774_744_200_000], pa.timestamp("s")).cast(pa.timestamp("us"))
+    result = Bench(stream().map(inverse, on_error="dead-letter")).run(pa.record_batch({"x": [0], "at": late}))
+    (letter,) = letters(result)
+    assert letter["row"] == '{"x":0,"at":"timestamp[us] out of Python\'s range"}'
+
+
 def test_a_row_is_shown_as_json_whatever_is_in_it() -> None:
     """Bytes, dates, NaN, nested values."""
     batch = pa.record_batch(

@@ -42,7 +42,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
-from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_row, unite
+from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
 
 STORE_FULL: Final = "store full"
 NO_LINE: Final = "no line of the flow's own code"
@@ -116,7 +116,7 @@ def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatc
     try:
         return unite(batches)
     except pa.ArrowException as failure:
-        row = show_row(batches[-1].slice(0, 1).to_pylist()[0])
+        row = show_first(batches[-1])
         error = f"rows that came to it in several batches cannot be joined to one: {failure}"
         raise UserCodeError(plan.flow, plan.operators[0].name, error, NO_LINE, row) from failure
 
@@ -247,7 +247,7 @@ def _spread(
     try:
         return spread(outlet, batch, own_index, prepared.taken.record.turns)
     except WrongKey as failure:
-        plan, row = prepared.plan, show_row(batch.slice(0, 1).to_pylist()[0])
+        plan, row = prepared.plan, show_first(batch)
         raise UserCodeError(plan.flow, plan.operators[index].name, str(failure), KEY_BY, row) from failure
 
 
@@ -256,7 +256,7 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
         for column in outlet.key:
             if column not in batch.schema.names:
                 error = f"its rows are spread by column {column!r}, but have only: {', '.join(batch.schema.names)}"
-                row = show_row(batch.slice(0, 1).to_pylist()[0])
+                row = show_first(batch)
                 raise UserCodeError(plan.flow, plan.operators[-1].name, error, KEY_BY, row)
 
 

@@ -148,7 +148,7 @@ class OpenChain:
 
     def trouble(self, index: int, error: str, line: str, row: pa.RecordBatch | None) -> UserCodeError:
         """Return what is told of a row that raises; None is for trouble that came with time and not with a row."""
-        shown = "" if row is None else show_row(row.to_pylist()[0])
+        shown = "" if row is None else show_first(row)
         return UserCodeError(self.flow, self.operators[index].name, error, line, shown)
 
 
@@ -422,6 +422,18 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return pa.concat_batches(batches)
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     return table_to_batch(pa.concat_tables(tables, promote_options=WIDER))
+
+
+def show_first(rows: pa.RecordBatch) -> str:
+    """Return the first of some rows as JSON for people, whatever is in it: it may be the very reason of an error."""
+    return show_row({name: _for_people(column) for name, column in zip(rows.schema.names, rows.columns, strict=True)})
+
+
+def _for_people(column: pa.Array) -> Any:
+    try:
+        return column[0].as_py()
+    except (OverflowError, ValueError):  # Python's years end with 9999: milliseconds taken for seconds are beyond
+        return f"{column.type} out of Python's range"
 
 
 def show_row(row: dict[str, Any]) -> str:

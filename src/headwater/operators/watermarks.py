@@ -178,7 +178,10 @@ def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64]
     if not pa.types.is_timestamp(kind):
         raise WrongResult(f"column {column!r} is a {kind}; event time must be a timestamp")
     if kind.unit != "us":
-        values = pc.cast(values, pa.timestamp("us", kind.tz), safe=kind.unit != "ns")
+        try:
+            values = pc.cast(values, pa.timestamp("us", kind.tz), safe=kind.unit != "ns")
+        except pa.ArrowInvalid:
+            raise WrongResult(f"column {column!r} has a time more than 290,000 years from now; correct it") from None
     if values.null_count == 0:
         return values.view(pa.int64()).to_numpy(), None
     known = values.is_valid().to_numpy(zero_copy_only=False)
