@@ -6,7 +6,8 @@ It goes to logs, and to everybody who may look at an app, and few of those may k
 import re
 from typing import Final
 
-_IN_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'\"]*):[^\s/@'\"]*@")
+# Each looks from the beginning of a word alone: texts may be long, and made so that looking takes for ever.
+_IN_ADDRESS: Final = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'\"]*):[^\s/@'\"]*@")
 _AS_ARGUMENT: Final = re.compile(
     r"(\b\w*password(?!\w)['\"]?\s*[=:]\s*[a-z]{0,2})(['\"])(?:\\.|(?!\2).)*\2", re.IGNORECASE
 )
