@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,14 @@ def test_rows_come_back_in_any_order(batch: pa.RecordBatch, random: Any, start: 
     assert found.schema.equals(batch.schema)
     assert found.to_pylist() == batch.take(pa.array(positions, pa.int64())).to_pylist()
     assert packing.heap_sizes(packed.records).tolist() == packed.heap_sizes.tolist()
+
+
+def test_a_heap_that_is_too_short_is_not_read_beyond_its_end() -> None:
+    """What is kept may have come from another node."""
+    packing = Packing(pa.schema({"text": pa.string()}))
+    packed = packing.pack(pa.record_batch({"text": ["abc", "defgh"]}))
+    with pytest.raises(ValueError, match="7 bytes of what varies in length"):
+        packing.unpack(packed.records, packed.heap[:-1])
 
 
 def test_marks_are_free_to_use() -> None:

@@ -132,7 +132,12 @@ class Packing:
 
 
 def heap_by_row(heap: bytes, sizes: Ints) -> pa.Array:
-    """Return a heap as one binary value for each row, so that it can be cut and put together by row."""
+    """Return a heap as one binary value for each row, so that it can be cut and put together by row.
+
+    State may come from another node, and Arrow would read on behind the end of the heap.
+    """
+    if int(sizes.sum(dtype=np.int64)) > len(heap):
+        raise ValueError(f"rows are kept with {len(heap):,} bytes of what varies in length, and name more")
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(heap)])
