@@ -9,17 +9,29 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from headwater.runtime.logs import written_out
+
+
+class Screen(Console):
+    """A console on which nothing works the terminal but what is drawn: names, lines and errors are others' words."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return what is drawn, with what is not printable written out."""
+        for one in super().render(renderable, options):
+            yield one if one.control else one._replace(text=written_out(one.text))
 
 
 def screen(*, stderr: bool = False) -> Console:
     """Return a console on standard output or error that goes on working while Spark starts."""
-    return Console(file=_duplicate(sys.stderr if stderr else sys.stdout), highlight=False)
+    return Screen(file=_duplicate(sys.stderr if stderr else sys.stdout), highlight=False)
 
 
 def _duplicate(stream: TextIO) -> TextIO:
@@ -31,9 +43,14 @@ def _duplicate(stream: TextIO) -> TextIO:
     return os.fdopen(descriptor, "w", buffering=1, encoding=stream.encoding, errors="replace")
 
 
+def tell(sentence: str) -> None:
+    """Tell the user something on standard output."""
+    print(written_out(sentence), flush=True)
+
+
 def fail(sentence: str) -> None:
     """Tell the user on standard error what went wrong."""
-    print(f"error: {sentence}", file=sys.stderr, flush=True)
+    print(written_out(f"error: {sentence}"), file=sys.stderr, flush=True)
 
 
 _objects_go_to: list[TextIO] = []  # standard output as it was, while it is for objects alone

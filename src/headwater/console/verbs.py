@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,7 +9,7 @@ import typer
 from rich.console import Console
 
 from headwater.console.run import DiscardOption, SetOption
-from headwater.console.screen import print_object, screen
+from headwater.console.screen import print_object, screen, tell
 from headwater.console.showing import show_apps, show_logs, show_nodes, show_status
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
@@ -121,7 +120,7 @@ def submit(
         print_object({"submitted": submitted})
         return
     for one in submitted:
-        print(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
+        tell(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
 
 
 def _wait_for_all(cluster: Cluster, submitted: list[Submitted], *, as_json: bool) -> None:
@@ -218,7 +217,7 @@ def stop(
     if as_json:
         print_object(told)
     else:
-        print(f"{told.app} has ended")
+        tell(f"{told.app} has ended")
 
 
 def drain(
@@ -233,7 +232,7 @@ def drain(
     as_json: JsonOption = False,
 ) -> None:
     """Let a node leave for good: what runs there moves to others with its state, and then it ends."""
-    say: Callable[[str], None] = _say_nothing if as_json else partial(print, flush=True)
+    say: Callable[[str], None] = _say_nothing if as_json else tell
     with Cluster(to, certs=certs, insecure=insecure) as cluster:
         told = cluster.drain(node, cancel=cancel)
         say(f"{told.node} stays" if cancel else f"{told.node} is leaving: {_left(told)}")

@@ -26,7 +26,7 @@ OLDER_FILES: Final = 3
 _QUIET: Final = frozenset({"py4j", "pyspark"})  # packages that tell of their insides, some under the root logger's name
 _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-# Others have a say in what is logged: nothing of it may work a terminal, or look like a line of its own.
+# Others have a say in what is logged and told: nothing of it may work a terminal, or look like a line of its own.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -109,7 +109,12 @@ def _file(path: Path) -> logging.Handler:
 
 def _on_a_terminal(text: str) -> str:
     """Return a text with what is not printable written out, and its further lines set in."""
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text).replace("\n", "\n  ")
+    return written_out(text).replace("\n", "\n  ")
+
+
+def written_out(text: str) -> str:
+    """Return a text in which nothing works a terminal."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
