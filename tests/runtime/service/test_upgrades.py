@@ -14,6 +14,7 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.links.requests import RequestRefused
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.flow_text import EndsText, FlowText, read_flow
+from headwater.runtime.service.plant import Hold
 from headwater.runtime.service.questions import UpgradeHere
 from headwater.runtime.service.requests import StatusTold
 from tests.runtime.gates import Gate
@@ -341,3 +342,14 @@ def test_what_is_kept_and_contradicts_what_is_said_is_refused_and_can_be_left_ou
             "words", "storm.word_count", ends=elsewhere, given_up=given_up, keep_options=False, only_check=True
         )
         assert checked.options == ()
+
+
+def test_a_node_that_runs_nothing_of_the_next_version_can_leave(few: FewNodes, version: Version) -> None:
+    """What it kept of the version before goes on elsewhere; it need not wait for the app to be stopped."""
+    with few.client(0) as cluster:
+        running(cluster, few, version(1_000))
+        cluster.wait("counting", PATIENCE_S)
+        (part,) = few.nodes[1].plant.parts.values()
+        few.nodes[1].plant.hold(part, Hold.ADOPTED)
+        few.do(few.nodes[1].leftovers.look())
+        assert part.kept.hold is Hold.NONE

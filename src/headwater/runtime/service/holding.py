@@ -31,6 +31,12 @@ class Holding:
         for wanted in () if is_held else list(part.to_read.values()):
             await self._plant.start(wanted)
 
+    async def begun(self, app: str) -> None:
+        """Take note that the next version of an app is the app now, even if it runs nothing here."""
+        part = self._plant.parts.get(app)
+        if part is not None and part.kept.hold is Hold.ADOPTED:
+            self._plant.hold(part, Hold.NONE)
+
     async def check(self, wanted: Adopt) -> None:
         """Raise if the next version of an app could not go on here."""
         await asyncio.to_thread(self._check, wanted)
