@@ -280,6 +280,26 @@ def test_a_node_among_several_of_one_process_that_is_drained_ends(headwater: Com
         assert (refused.exit_code, "Connection refused" in refused.stderr) == (1, True)
 
 
+def test_nodes_whose_data_is_kept_go_on_where_they_were_though_nobody_says_the_port(tmp_path: Path) -> None:
+    """Apps wait for them at the addresses that they had."""
+    words = ("cluster", 2, "--no-spark", "--data", tmp_path / "data")
+    with Daemon(*words) as cluster:
+        cluster.until("ready")
+        first, second = sorted(cluster.all_that("listening", "address"))
+        with Cluster(first, insecure=True) as client:
+            client.submit(write_sums(tmp_path, "sums", tmp_path / "out.json", 3_000, rate=1_000), at={"made": second})
+            while client.status("sums").rows_out < 200:
+                pass
+        assert cluster.stop() == (0, "")
+    with Daemon(*words) as cluster:
+        cluster.until("ready")
+        assert sorted(cluster.all_that("listening", "address")) == [first, second]
+        with Cluster(second, insecure=True) as client:
+            assert client.wait("sums", PATIENCE_S).state == "finished"
+        assert cluster.stop()[0] == 0
+    assert by_sensor(rows_of(tmp_path / "out.json")) == expected_sums(3_000)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_however_it_ends_no_process_and_no_file_of_it_is_left(tmp_path: Path, number: signal.Signals) -> None:
     """Its nodes share its standard error, so that it ends only with the last of them."""

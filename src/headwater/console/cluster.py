@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,7 +20,10 @@ from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import CAPACITY
+from headwater.runtime.sockets import free_ports
 from headwater.runtime.temporary import Temporary, sweep
+
+PORT_FILE: Final = "first-port"  # in the data that is kept
 
 
 def cluster(
@@ -30,7 +33,13 @@ def cluster(
     ] = False,
     zones: Annotated[int, typer.Option(help="Into how many zones they are divided.", min=1)] = 1,
     port: Annotated[
-        int, typer.Option(help="Of the first node; the others have the next ones.", show_default="free")
+        int,
+        typer.Option(
+            help="Of the first node; the others have the next ones.",
+            show_default="free; with --data as before",
+            min=0,
+            max=65_535,
+        ),
     ] = 0,
     capacity: Annotated[int, typer.Option(help="Operators that run on each at most.")] = CAPACITY,
     data: Annotated[
@@ -47,6 +56,8 @@ def cluster(
     limit_s = parse_limit(limit)
     if zones > count:
         raise ConfigError(f"{count} nodes cannot be in {zones} zones")
+    if data is not None and port == 0:
+        port = _port_before(data, count)
     shape = Shape([f"zone-{1 + number * zones // count}" for number in range(count)], port, capacity, links, no_spark)
 
     async def serve(stop: asyncio.Event) -> None:
@@ -62,10 +73,32 @@ def cluster(
 
     sweep(data)
     say = Sayer(as_json=as_json)
-    serving = Serving(shape, limit_s, say)
+    serving = Serving(shape, limit_s, say, data)
     with log_to(log_format, log_file):
         remember_log()
         serve_until_told(serve)
+
+
+def _port_before(data: Path, count: int) -> int:
+    """Return the port of the first node of a cluster whose data is kept: where it was before, or else a free one.
+
+    Nodes go on only at the addresses that they had: apps wait for them there, and nowhere else.
+    """
+    file = data / PORT_FILE
+    try:
+        return int(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return free_ports("127.0.0.1", count)
+    except (OSError, ValueError) as failure:
+        raise ConfigError(f"{file} does not say the port of the first node; give it with --port") from failure
+
+
+def _keep_port(data: Path, first: str) -> None:
+    file = data / PORT_FILE
+    try:
+        file.write_text(f"{first.rpartition(':')[2]}\n", encoding="utf-8")
+    except OSError as failure:
+        raise EngineError(f"{file} cannot be written: {failure.strerror}") from failure
 
 
 def _log_words(form: LogFormat, file: Path | None, number: int) -> list[str]:
@@ -107,6 +140,7 @@ class Serving:
     shape: Shape
     limit_s: float | None
     say: Sayer
+    kept: Path | None  # where what they have is kept
 
     async def here(self, stop: asyncio.Event, place: Path) -> None:
         """Run all in this process."""
@@ -145,6 +179,8 @@ class Serving:
 
     async def _until_end(self, first: str, *ends: asyncio.Event) -> None:
         """Say that all is ready, and wait for the first reason to end."""
+        if self.kept is not None:
+            _keep_port(self.kept, first)
         self.say("ready", nodes=len(self.shape.zones), submit=f"headwater submit FLOW.py --insecure --to {first}")
         limit = [] if self.limit_s is None else [asyncio.sleep(self.limit_s)]
         await any_of(*(end.wait() for end in ends), *limit)
