@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pytest
 
 import headwater as hw
-from headwater.dataflow.connectors import Poll, Position
-from headwater.model.errors import FlowError, StoreError
+from headwater.dataflow.connectors import Poll, Position, Rows
+from headwater.model.errors import EngineError, FlowError, StoreError
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
 from headwater.runtime.status import AppState
@@ -352,6 +352,38 @@ def test_a_source_whose_rows_cannot_be_spread_fails_alone(thread_node: Node) -> 
     assert thread_node.wait(steady, PATIENCE_S)
     assert steady.error is None
     assert by_sensor(sink.rows()) == expected_sums(400)
+
+
+@dataclass
+class Tables(Torn):
+    """A source of somebody's own that answers with what is no batch."""
+
+    may_close: threading.Event = field(default_factory=threading.Event)
+
+    def poll(self, rows_max: int, now: int) -> Poll:
+        return Rows(pa.table({"n": [1]}), {})
+
+    def close(self) -> None:
+        """Be done at once."""
+
+
+def test_a_source_that_brings_what_is_no_batch_fails_alone(thread_node: Node) -> None:
+    """Whatever is wrong with the rows of one, another is read on by the same thread."""
+    sink = hw.to.memory()
+    steady = thread_node.deploy(running_sums("steady", 400, sink, rate=2_000))
+    broken = thread_node.deploy(hw.flow("tables", hw.source(Tables()).sink(hw.to.nothing())))
+    assert thread_node.wait(broken, PATIENCE_S)
+    assert "source 'torn' cannot go on: " in str(broken.error)
+    assert thread_node.wait(steady, PATIENCE_S)
+    assert by_sensor(sink.rows()) == expected_sums(400)
+
+
+def test_a_node_one_of_whose_threads_broke_takes_no_further_app(thread_node: Node) -> None:
+    """It would never read it, and say that it runs."""
+    flow = hw.flow("late", hw.read.iterable([{"n": 1}]).sink(hw.to.nothing()))
+    thread_node.broke(RuntimeError("a mistake of ours"))
+    with pytest.raises(EngineError, match=r"internal error .*a mistake of ours.*start it again and report it"):
+        thread_node.deploy(flow)
 
 
 def by_category(first: int, count: int) -> pd.DataFrame:

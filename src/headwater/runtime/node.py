@@ -84,6 +84,7 @@ class Node:
         self._run_directory = self._run.path
         self.apps: dict[str, App] = {}
         self.notes: list[str] = []
+        self._broken = ""  # by which mistake of ours, since when nothing goes on here
         self.pressure = Pressure(self.config.pressure)
         self._deploying = threading.Lock()
         self._ending = threading.Lock()
@@ -110,7 +111,7 @@ class Node:
             on_store_full=self._on_store_full,
             on_room=self._on_room,
             on_let_go=self._on_let_go,
-            on_crash=self._on_crash,
+            on_crash=self.broke,
         )
         self.sources = SourcePump(
             self.store,
@@ -119,7 +120,7 @@ class Node:
             self.dispatcher.scheduler.queues,
             sample_share=self.config.sample_share,
             post=self.dispatcher.post,
-            on_crash=self._on_crash,
+            on_crash=self.broke,
             on_failed=lambda task, failure: self._fail_app(task.app, f"source {task.name!r}", failure),
             on_store_full=self._on_store_full,
         )
@@ -166,7 +167,7 @@ class Node:
             post=self._post,
             on_failed=lambda task, failure: self._fail_app(task.app, f"sink {task.name!r}", failure),
             on_store_full=self._on_store_full,
-            on_crash=self._on_crash,
+            on_crash=self.broke,
         )
 
     def _on_let_go(self, instance: InstanceId) -> None:
@@ -266,6 +267,8 @@ class Node:
 
     def check_code(self, graph: Graph) -> None:
         """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has."""
+        if self._broken:
+            raise EngineError(f"an internal error has stopped this node ({self._broken}); start it again and report it")
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
         pack_graph(graph)  # which is remembered for as long as the graph is
 
@@ -345,11 +348,11 @@ class Node:
             error = UserCodeError(app.name, trouble.operator, trouble.error, trouble.line, trouble.row)
             self._fail_app(app_id, f"operator {trouble.operator!r}", error)
 
-    def _on_crash(self, failure: BaseException) -> None:
+    def broke(self, failure: BaseException) -> None:
         """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
         log.error("internal error", exc_info=failure)
-        error = EngineError(f"internal error, please report it: {type(failure).__name__}: {failure}")
-        self._fail_all(error)
+        self._broken = f"{type(failure).__name__}: {failure}"
+        self._fail_all(EngineError(f"internal error, please report it: {self._broken}"))
 
     def _fail_all(self, error: HeadwaterError) -> None:
         for app in list(self.apps.values()):

@@ -233,21 +233,22 @@ class SourcePump:
         self._pressure.measure(self._queues.bytes_held, rows)
 
     def _ask(self, task: SourceTask, now: int) -> _Offer | None:
+        """Return what a source has; whatever goes wrong with it, or with its rows, is no concern of any other."""
         try:
-            answer = task.reader.poll(self._rows_max, now)
+            return self._offer_of(task, now)
         except BaseException as failure:  # a user's iterable or generator may raise anything, SystemExit too
             self._fail(task, failure)
             return None
-        match answer:
-            case Rows():
-                answer = self._without_giants(task, answer)
+
+    def _offer_of(self, task: SourceTask, now: int) -> _Offer | None:
+        match task.reader.poll(self._rows_max, now):
+            case Rows() as brought:
+                answer = self._without_giants(task, brought)
                 missing = _missing_key(task.outlets, answer.batch)
                 if missing is None:
                     return self._lay_out(task, answer)
                 names = ", ".join(answer.batch.schema.names)
-                self._fail(
-                    task, ConnectorError(f"source {task.name!r} has no column {missing!r} to key by, only: {names}")
-                )
+                raise ConnectorError(f"source {task.name!r} has no column {missing!r} to key by, only: {names}")
             case Idle(until_us):
                 task.idle_until_us = until_us
                 if task.descriptor is not None:
@@ -282,7 +283,7 @@ class SourcePump:
         except OSError as failure:
             log.warning("source %s did not close in order: %s", task.name, failure)
 
-    def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer | None:
+    def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
         """Encode outside the transaction, so that the commit is short."""
         offer = _Offer(task, rows)
         batch = rows.batch
@@ -290,13 +291,9 @@ class SourcePump:
             return offer
         now = now_us()
         stamps = task.stamps(batch.num_rows, rows.due_us if rows.due_us is not None else now, self._sample_share)
-        try:
-            offer.puts = lay_out(
-                rows, task.outlets, task.number, self._schemas, batches=task.batches, stamps=stamps, now_us=now
-            )
-        except (WrongKey, pa.ArrowException) as failure:  # of its rows alone: all other sources go on
-            self._fail(task, failure)
-            return None
+        offer.puts = lay_out(
+            rows, task.outlets, task.number, self._schemas, batches=task.batches, stamps=stamps, now_us=now
+        )
         task.batches += 1
         return offer
 
