@@ -25,6 +25,7 @@ from headwater.runtime.identity import NobodyKnown, Role, id_of_key, identity_in
 certs = typer.Typer(
     name="certs",
     no_args_is_help=True,
+    add_completion=False,
     help="Make and look at the certificates by which nodes and users of a cluster know one another.",
 )
 

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from headwater.console import wording
+from headwater.console.options import ForOption, JsonOption, LogFileOption, LogFormatOption, parse_limit
 from headwater.console.processes import Attached, NodeProcesses
-from headwater.console.run import ForOption, JsonOption, LogFileOption, LogFormatOption, parse_limit
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to

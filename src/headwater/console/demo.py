@@ -19,7 +19,7 @@ from rich.text import Text
 from headwater.console import demo_flow, wording
 from headwater.console.demo_check import CHECKS, made, written
 from headwater.console.demo_view import DemoView, Picture, demo_view_on, latency_at_sink, story_table
-from headwater.console.run import JsonOption, SparkOption, parse_limit
+from headwater.console.options import JsonOption, SparkOption, parse_limit
 from headwater.console.screen import fail, print_object, screen
 from headwater.console.serving import run_unless_told
 from headwater.model.errors import ConfigError, EngineError

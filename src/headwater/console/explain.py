@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headwater.console.options import SetOption
 from headwater.console.picture import draw
-from headwater.console.run import SetOption
 from headwater.console.screen import print_object, screen
 from headwater.console.verbs import TO, CertsOption, InsecureOption
 from headwater.console.wording import plural

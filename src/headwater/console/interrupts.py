@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+INTERRUPTED_EXIT: Final = 130  # what a shell expects after Ctrl-C
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 

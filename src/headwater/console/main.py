@@ -1,6 +1,7 @@
 """The `headwater` command: its words, and the one way in which all of them fail."""
 
 import errno
+import importlib
 import os
 import sys
 from contextlib import nullcontext
@@ -8,33 +9,46 @@ from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 import headwater
-from headwater.console.apps import apps
-from headwater.console.bench import bench
-from headwater.console.certs import certs
-from headwater.console.cluster import cluster
-from headwater.console.demo import demo
-from headwater.console.explain import explain
-from headwater.console.node import node
-from headwater.console.run import run
-from headwater.console.running import INTERRUPTED_EXIT
+from headwater.console.interrupts import INTERRUPTED_EXIT
 from headwater.console.screen import fail, objects_alone, print_object
-from headwater.console.sim import sim
-from headwater.console.verbs import drain, logs, nodes, status, stop, submit, upgrade
 from headwater.model.errors import HeadwaterError
 
 USAGE_EXIT: Final = 2
+VERBS: Final = "headwater.console.verbs"
+COMMANDS: Final = {  # and the modules that have them, under the same names
+    **{name: f"headwater.console.{name}" for name in ("demo", "run", "apps", "explain", "node", "cluster")},
+    **dict.fromkeys(("submit", "status", "nodes", "upgrade", "stop", "drain", "logs"), VERBS),
+    **{name: f"headwater.console.{name}" for name in ("bench", "sim", "certs")},
+}
 PRINTING: Final = frozenset({"bench", "run", "sim"})  # an object is their last line, or goes to a file
 
 
 class Commands(TyperGroup):
     """Ends any command that raises an error of ours with one sentence and a non-zero exit.
 
-    Who asked for JSON finds the sentence on standard output too, as `{"error": ...}`.
+    Who asked for JSON finds the sentence on standard output too, as `{"error": ...}`. Only the command that is wanted
+    is imported: all of them take a third of a second longer, which whoever asks a node something would wait for.
     """
 
     _as_json = _prints_objects_alone = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Name all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name."""
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        if isinstance(found, typer.Typer):
+            return get_command(found)
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(cmd_name)(found)
+        return get_command(alone)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Look whether an error is to be told as JSON: `bench --json` takes a file, and prints for people."""
@@ -64,7 +78,8 @@ class Commands(TyperGroup):
             wrong_usage = getattr(failure, "format_message", None)  # what Typer raises, and Click in older versions
             if wrong_usage is None:
                 raise
-            self._fail(f"{wrong_usage()} (see --help)")
+            if sentence := wrong_usage():  # none where the help was printed instead
+                self._fail(f"{sentence} (see --help)")
             raise typer.Exit(USAGE_EXIT) from failure
 
     def _fail(self, sentence: str) -> None:
@@ -101,13 +116,3 @@ def headwater_command(
     ] = False,
 ) -> None:
     """Stream processing at the edge: flows in Python, every operator on Spark."""
-
-
-COMMANDS: Final = (
-    *(demo, run, apps, explain, node, cluster),
-    *(submit, status, nodes, upgrade, stop, drain, logs),
-    *(bench, sim),
-)
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(certs)

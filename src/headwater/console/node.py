@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from headwater.console.options import JsonOption, LogFileOption, LogFormatOption
 from headwater.console.processes import Attached, end_of_input
-from headwater.console.run import JsonOption, LogFileOption, LogFormatOption
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.peers_here import settings_of_peers

@@ -7,6 +7,17 @@ from typing import Annotated
 import typer
 
 from headwater.console.live import view_on
+from headwater.console.options import (
+    DiscardOption,
+    ForOption,
+    JsonOption,
+    LogFileOption,
+    LogFormatOption,
+    MetricsOption,
+    SetOption,
+    SparkOption,
+    parse_limit,
+)
 from headwater.console.running import Outcome, run_flows
 from headwater.console.screen import fail, screen
 from headwater.console.summary import print_json, print_summary
@@ -15,33 +26,12 @@ from headwater.console.wording import parse_size
 from headwater.engine.policies import Consumption, PolicyName
 from headwater.engine.pressure import PressureConfig
 from headwater.model.errors import ConfigError
-from headwater.model.time import SECOND, parse_duration
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.registry import Upgrade
 from headwater.runtime.temporary import sweep
-
-SparkOption = Annotated[bool, typer.Option("--no-spark", help="Run on threads of this process instead of Spark.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line; progress to stderr.")]
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop after so long: 30s, 2min.")]
-MetricsOption = Annotated[
-    int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
-]
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")]
-LogFileOption = Annotated[
-    Path | None,
-    typer.Option("--log-file", metavar="FILE", help="Write the log to a file; from 10 MB on to a new one, keeping 3."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="An application's option; may be repeated."),
-]
-DiscardOption = Annotated[
-    list[str] | None,
-    typer.Option("--discard", metavar="NAME", help="With an upgrade, give up what is kept of this; may be repeated."),
-]
 
 
 class Engine(StrEnum):
@@ -147,16 +137,6 @@ def run(
     else:
         print_summary(console, outcome, store_kept=store is not None)
     end_with(outcome)
-
-
-def parse_limit(written: str | None) -> float | None:
-    """Read how long a run may take, in seconds."""
-    if written is None:
-        return None
-    limit_s = parse_duration(written) / SECOND
-    if limit_s <= 0:
-        raise ConfigError(f"--for {written} leaves no time to run; give at least 1s")
-    return limit_s
 
 
 def end_with(outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from headwater.console.interrupts import StopWish, stop_wish
+from headwater.console.interrupts import INTERRUPTED_EXIT, StopWish, stop_wish
 from headwater.console.live import View
 from headwater.dataflow.stream import Flow
 from headwater.runtime.app import App
@@ -24,8 +24,6 @@ LOOK_S: Final = 0.1  # how soon an ended flow or a wish to stop is noticed
 SHOW_S: Final = 0.5  # between two pictures: a person reads no faster, and a status costs the scheduler a moment
 
 DRAIN_S: Final = 5.0  # for rows under way when the time is up; what is left then stays in the store
-
-INTERRUPTED_EXIT: Final = 130  # what a shell expects after Ctrl-C
 
 
 class Ending(StrEnum):

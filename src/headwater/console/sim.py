@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headwater.console.run import SetOption
+from headwater.console.options import SetOption
 from headwater.console.screen import screen
 from headwater.console.sim_flows import Subject, prepared
 from headwater.model.errors import ConfigError

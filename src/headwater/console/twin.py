@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.console import wording
-from headwater.console.interrupts import StopWish, stop_wish
-from headwater.console.running import INTERRUPTED_EXIT
+from headwater.console.interrupts import INTERRUPTED_EXIT, StopWish, stop_wish
 from headwater.console.screen import print_object, screen
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from headwater.console.run import DiscardOption, SetOption
+from headwater.console.options import DiscardOption, SetOption
 from headwater.console.screen import print_object, screen, tell
 from headwater.console.showing import show_apps, show_logs, show_nodes, show_status
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
