@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from headwater.model.errors import EngineError, HeadwaterError
+from headwater.runtime.logs import LogFormat, log_to
 
 
 class Closing(Protocol):
@@ -52,6 +53,11 @@ class Apart:
 def _serve(connection: Connection, make: Callable[..., Closing], arguments: tuple[Any, ...]) -> None:
     """Do what the other side asks for, until it hangs up."""
     logging.getLogger("headwater").setLevel(logging.ERROR)
+    with log_to(LogFormat.TEXT, None):  # py4j tells at length that a JVM has ended, as it is to
+        _answer_all(connection, make, arguments)
+
+
+def _answer_all(connection: Connection, make: Callable[..., Closing], arguments: tuple[Any, ...]) -> None:
     try:
         made = make(*arguments)
     except HeadwaterError as failure:
