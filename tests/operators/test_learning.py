@@ -25,7 +25,8 @@ from headwater.operators.base import Effect, Moment
 from headwater.operators.functions import WrongResult
 from headwater.operators.learner_bytes import LEARNING_PACKAGES, LearnerBytes
 from headwater.operators.learning import Learn, LearnLogic
-from headwater.operators.state import OperatorState, WrongState
+from headwater.operators.state import OperatorState
+from headwater.operators.state_values import WrongState
 from tests.operators.timed_bench import DictStore, Row, TimedBench
 
 river = pytest.importorskip("river", reason="river is optional: pip install 'headwater[models]'")

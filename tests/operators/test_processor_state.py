@@ -24,7 +24,8 @@ from headwater.operators.processor_state import Phase, ProcessorHandle, Timer, d
 from headwater.operators.spark_names import PlainRow, StateError, TimerValues, row_maker, state_error
 from headwater.operators.spark_types import arrow_schema
 from headwater.operators.spark_values import RowCodec
-from headwater.operators.state import OperatorState, WrongState
+from headwater.operators.state import OperatorState
+from headwater.operators.state_values import WrongState
 from tests.operators.timed_bench import DictStore
 
 LONG = "long " * 200

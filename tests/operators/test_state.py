@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as hnp
 from headwater.model.entries import entry_of
 from headwater.model.errors import StoreError
 from headwater.model.keys import keyed_rows
-from headwater.operators.state import KeyedState, OperatorState, WrongState, decode_value, encode_value
+from headwater.operators.state import KeyedState, OperatorState
+from headwater.operators.state_values import WrongState, decode_value, encode_value
 from tests.operators.timed_bench import DictStore
 
 

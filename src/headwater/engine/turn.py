@@ -42,10 +42,9 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
-from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
+from headwater.operators.chain import NO_LINE, ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
 
 STORE_FULL: Final = "store full"
-NO_LINE: Final = "no line of the flow's own code"
 KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
 COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
 

@@ -25,11 +25,13 @@ from headwater.model.secrets import without_passwords
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import LATE, Effect, Logic, Moment, OnError, Operator, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
-from headwater.operators.state import OperatorState, StateStore, WrongState
+from headwater.operators.state import OperatorState, StateStore
+from headwater.operators.state_values import WrongState
 from headwater.operators.watermarks import OperatorTime, WatermarkLogic
 
 ROW_CHARS_MAX: Final = 2_000  # an error shows the row; a picture inside a row must not flood the log
 ERROR_CHARS_MAX: Final = 10_000  # some show all that they were given
+NO_LINE: Final = "no line of the flow's own code"  # where an error is told with the line that raised it
 
 WIDER: Final = "permissive"  # where inferred types differ, the one that holds both
 
@@ -236,7 +238,7 @@ class _Run:
         try:
             stretches = logic.stretches(batch, self._times[index], self._turnover.now_us)
         except (WrongResult, KeyError) as failure:
-            self._chain.give_up(index, batch, _sentence(failure), "no line of the flow's own code", self._result)
+            self._chain.give_up(index, batch, _sentence(failure), NO_LINE, self._result)
             return
         for rows, watermark_us, exact in stretches:
             if rows is not None:
@@ -470,7 +472,7 @@ def _users_line(failure: BaseException) -> str:
     frames = traceback.extract_tb(failure.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
     if not own:
-        return "no line of the flow's own code"
+        return NO_LINE
     frame = own[-1]
     line = without_passwords(frame.line or "")
     return f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {line}" if line else "")

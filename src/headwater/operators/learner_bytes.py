@@ -33,7 +33,7 @@ from typing import Any, Final
 import numpy as np
 
 from headwater.operators.functions import WrongResult
-from headwater.operators.state import WrongState
+from headwater.operators.state_values import WrongState
 
 LEARNING_PACKAGES: Final = frozenset(
     (

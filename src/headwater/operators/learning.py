@@ -21,7 +21,8 @@ from headwater.operators.learning_tasks import Task, answer_type, check_target, 
 from headwater.operators.model_columns import feature_column, feature_rows, is_number, plain
 from headwater.operators.models import check_clash, check_names, with_columns
 from headwater.operators.predictors import last_step
-from headwater.operators.state import OperatorState, WrongState
+from headwater.operators.state import OperatorState
+from headwater.operators.state_values import WrongState
 
 LEARNERS: Final = 1  # the space of the models, one for each key
 LIVE_BYTES_MAX: Final = 16 << 20  # of models that a worker keeps alive to spare itself reading them again

@@ -24,7 +24,8 @@ from headwater.operators.functions import WrongResult
 from headwater.operators.model_columns import is_number
 from headwater.operators.model_specs import FixedModel, ModelSpec, digest_of
 from headwater.operators.predictors import Predictor, open_predictor
-from headwater.operators.state import OperatorState, decode_value, encode_value
+from headwater.operators.state import OperatorState
+from headwater.operators.state_values import decode_value, encode_value
 
 MODEL_COLUMN: Final = "model"  # of a row that brings a model: its bytes,
 VERSION_COLUMN: Final = "version"  # and what it is called, if it has a name

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from headwater.operators.packed_parts import Starts
-from headwater.operators.state import decode_value, encode_value
+from headwater.operators.state_values import decode_value, encode_value
 from headwater.operators.vectors import GroupedRows
 
 EXACTLY: Final = Context(prec=100, rounding=ROUND_HALF_UP)  # decimals have up to 76 digits, and sums a few more

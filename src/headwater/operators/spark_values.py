@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from headwater.operators.spark_names import row_maker
-from headwater.operators.state import WrongState, decode_value, encode_value
+from headwater.operators.state_values import WrongState, decode_value, encode_value
 
 Convert = Callable[[Any], Any]
 

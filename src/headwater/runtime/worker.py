@@ -16,7 +16,7 @@ from headwater.engine.store import Store
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
-from headwater.operators.chain import OpenChain
+from headwater.operators.chain import NO_LINE, OpenChain
 from headwater.runtime.address import NodeAddress
 from headwater.runtime.code import CodeShelf
 from headwater.runtime.remote import RemoteStore, companions_of
@@ -114,5 +114,5 @@ class _Worker:
 
 
 def _not_run(part: Part, failure: HeadwaterError) -> TurnReport:
-    trouble = Trouble(f"code {part.code}", str(failure), "no line of the flow's own code", "")
+    trouble = Trouble(f"code {part.code}", str(failure), NO_LINE, "")
     return TurnReport(part.app, part.instance, 0, 0, 0, [], 0, 0, 0, 0, 0, trouble)

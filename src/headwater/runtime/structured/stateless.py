@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headwater.model.errors import UserCodeError
 from headwater.operators.chain import (
+    NO_LINE,
     ChainResult,
     NamedOperator,
     OpenChain,
@@ -62,7 +63,7 @@ class Chained:
             return aligned(made, self.made)
         except (ValueError, pa.ArrowException) as failure:
             told = f"its result does not fit what it made of the first rows ({failure}); declare schema="
-            raise self._trouble(told, "no line of the flow's own code") from failure
+            raise self._trouble(told, NO_LINE) from failure
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
