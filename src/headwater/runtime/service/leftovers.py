@@ -41,7 +41,7 @@ class Leftovers:
         if part.is_held and part.id in owned and not owned[part.id].upgrading:
             log.info("%s is not upgraded any more, and goes on", part.id)
             await node.in_turn(lambda: node.holding.hold(part.id, is_held=False))
-        if part.id in owned:
+        if part.kept.hold is Hold.ADOPTED and part.id in owned:
             await node.in_turn(lambda: node.holding.begun(part.id))
         if part.id in wanted or not all_answered or not self._is_idle(part) or not has_answered(part.key, looked):
             return
