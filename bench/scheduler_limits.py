@@ -35,6 +35,11 @@ class Side:
     busiest: str  # the operator whose instances computed for the largest share of the time,
     busiest_share: float  # and that share
 
+    @property
+    def was_measured(self) -> bool:
+        """Whether the kernel counted any CPU: it does so in ticks of 10 ms, and a busy machine may grant us less."""
+        return self.cores_used > 0 and self.cpu_us_per_row > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -61,10 +66,12 @@ class Evidence:
 
 
 def evidence_of(runs: Sequence[Run], ours: Contender, theirs: Contender) -> Evidence | None:
-    """Return what both sides did; None where one of them held nothing."""
+    """Return what both sides did; None where one of them held nothing, or for so short that no CPU was counted."""
     sides = [_side([one for one in runs if one.contender == side and one.held]) for side in (ours, theirs)]
     mine, others = sides
-    return None if mine is None or others is None else Evidence(mine, others, this_machine().cores)
+    if mine is None or others is None or not (mine.was_measured and others.was_measured):
+        return None
+    return Evidence(mine, others, this_machine().cores)
 
 
 def _side(held: Sequence[Run]) -> Side | None:

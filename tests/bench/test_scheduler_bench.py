@@ -264,6 +264,14 @@ def test_what_was_seen_at_the_highest_rates_held_says_what_is_left_to_gain() -> 
     assert evidence_of(runs[:2], OURS, THEIRS) is None
 
 
+@pytest.mark.parametrize("unseen", [{"cpu_us_per_row": 0.0}, {"node_cores": 0.0, "workers_cores": 0.0004}])
+def test_a_side_whose_cpu_was_not_counted_is_no_evidence(unseen: dict[str, float]) -> None:
+    """On a busy machine a short run may end before the kernel has counted a tick; a ratio of that would be none."""
+    ours, theirs = a_run(OURS, 120.0, 90.0), a_run(THEIRS, 100.0, 99.0)
+    assert evidence_of([replace(ours, costs=ours.costs | unseen), theirs], OURS, THEIRS) is None
+    assert evidence_of([ours, replace(theirs, costs=theirs.costs | unseen)], OURS, THEIRS) is None
+
+
 def test_where_the_time_goes_is_drawn_for_rates_that_both_sides_held(tmp_path: Path) -> None:
     """Three of them; an app that has fewer gets no such picture."""
     rates = ((20.0, 10.0), (40.0, 15.0), (70.0, 30.0), (100.0, 80.0), (130.0, 400.0))

@@ -131,10 +131,15 @@ def test_nothing_is_left_of_a_version_that_was_replaced_nor_of_an_upgrade_that_w
     with on_store() as node:
         app = node.deploy(counting(600, hw.to.nothing(), even_in_hundreds), upgrade=Upgrade())
         assert node.wait(app, PATIENCE_S)
-        while _numbers(node) != {app.id}:
-            pass  # until the housekeeper has been there
-        with node.store.read() as snapshot:
-            assert list(snapshot.scan(RUBBISH_PREFIX)) == []
+        while _rubbish(node):
+            pass  # until the housekeeper has been there: the name goes last
+        assert _numbers(node) == {app.id}
+
+
+def _rubbish(node: Node) -> list[bytes]:
+    """The names of what is still to be deleted."""
+    with node.store.read() as snapshot:
+        return [key for key, _ in snapshot.scan(RUBBISH_PREFIX)]
 
 
 def _numbers(node: Node) -> set[int]:

@@ -160,7 +160,9 @@ class Registry:
     def sweep(self) -> None:
         """Delete what is left of versions that were replaced, and of what a node that was killed did not finish."""
         while self._rubbish:
-            self._sweep(self._rubbish.pop())
+            number = self._rubbish[0]
+            self._sweep(number)
+            self._rubbish.remove(number)  # only now: a full disk may have kept us from deleting all of it
 
     def _sweep(self, number: int) -> None:
         for prefix in app_prefixes(AppId(number)):
