@@ -45,7 +45,7 @@ class Bench:
         known = self.schemas.known(batch.schema)
         entry = encode_entry(known.identity, now_us(), batch.num_rows, (), known.encode(batch))
         with self.store.write() as txn:
-            self.schemas.ensure(txn, known)
+            self.schemas.ensure(txn, self.plan.app, known)
             append(txn, self._instance, [(batch.num_rows, entry)])
 
     def turn(self, rows: int) -> tuple[float, float, float]:

@@ -100,7 +100,7 @@ class SmallNode:
             now_us=self.now_us,
         )
         with self.store.write() as txn:
-            schemas.ensure(txn, schemas.known(batch.schema))
+            schemas.ensure(txn, self.app, schemas.known(batch.schema))
             put_all(txn, self.app, puts)
         self._batches += 1
         self.fed = replace(

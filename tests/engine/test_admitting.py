@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.engine.admitting import Admitting
+from headwater.engine.cutting import cut, is_large
+from headwater.engine.measuring import check_schema
 from headwater.engine.schemas import KnownSchema, Schemas
-from headwater.model.batch import Entry, Stamp, decode_batch, decode_entry, encode_entry
+from headwater.model.batch import STAMPS_MAX, Entry, Stamp, decode_batch, decode_entry, encode_entry
 from headwater.model.errors import StoreError
 
 TEXTS = pa.record_batch({"s": ["abc", "defgh", "x"]})
@@ -116,6 +118,8 @@ WRONG: list[tuple[str, Callable[[], tuple[Entry, KnownSchema]]]] = [
     ),
     ("words under another name", lambda: entry(WORDS, streamed(pa.record_batch({"x": WORDS.column(0)})))),
     ("a time before all clocks", lambda: entry(TEXTS, enqueued_us=-1)),
+    ("a sample of no clock", lambda: entry(TEXTS, stamps=(Stamp(-1, 1),))),
+    ("more samples than are kept", lambda: entry(TEXTS, stamps=(Stamp(1, 1),) * (STAMPS_MAX + 1))),
     ("samples beyond all sums", lambda: entry(TEXTS, stamps=(Stamp(0, 1 << 62),))),
 ]
 
@@ -125,6 +129,179 @@ def test_what_is_no_batch_of_its_schema_is_refused(wrong: Callable[[], tuple[Ent
     """Read all the same, it would take what is beside it in memory for rows, or end the process that reads it."""
     with pytest.raises(StoreError):
         Admitting().check(*wrong())
+
+
+LONG = "x" * 100_000
+
+
+def one_text_often(rows: int) -> pa.Array:
+    """Return a column of views of the same text."""
+    views = struct.pack("<i4sii", len(LONG), LONG[:4].encode(), 0, 0) * rows
+    return pa.Array.from_buffers(pa.string_view(), rows, [None, pa.py_buffer(views), pa.py_buffer(LONG.encode())])
+
+
+BILLIONS: list[tuple[str, Callable[[], pa.RecordBatch]]] = [
+    ("nulls", lambda: pa.record_batch({"n": pa.nulls(2_000_000_000)})),
+    ("no columns", lambda: pa.record_batch({"n": pa.nulls(2_000_000_000)}).select([])),
+    (
+        "structs without fields",
+        lambda: pa.record_batch({"n": pa.StructArray.from_buffers(pa.struct([]), 1 << 30, [None])}),
+    ),
+    (
+        "bytes without width",
+        lambda: pa.record_batch({"n": pa.Array.from_buffers(pa.binary(0), 1 << 30, [None, pa.py_buffer(b"")])}),
+    ),
+    (
+        "lists without width",
+        lambda: pa.record_batch(
+            {"n": pa.FixedSizeListArray.from_buffers(pa.list_(pa.null(), 0), 1 << 30, [None], children=[pa.nulls(0)])}
+        ),
+    ),
+    (
+        "wide lists of nulls",
+        lambda: pa.record_batch({"n": pa.FixedSizeListArray.from_arrays(pa.nulls(1 << 30), 1 << 20)}),
+    ),
+    (
+        "a list of nulls",
+        lambda: pa.record_batch({"n": pa.ListArray.from_arrays(pa.array([0, 1 << 30], pa.int32()), pa.nulls(1 << 30))}),
+    ),
+    (
+        "one run",
+        lambda: pa.record_batch({"n": pa.RunEndEncodedArray.from_arrays(pa.array([1 << 30], pa.int32()), ["x"])}),
+    ),
+    ("truths", lambda: pa.record_batch({"n": pa.array([True] * (1 << 21))})),
+    (
+        "a long text in a dictionary",
+        lambda: pa.record_batch({"n": pa.DictionaryArray.from_arrays(pa.array([0] * 4_000, pa.int8()), [LONG])}),
+    ),
+    (
+        "a long run",
+        lambda: pa.record_batch({"n": pa.RunEndEncodedArray.from_arrays(pa.array([4_000], pa.int32()), [LONG])}),
+    ),
+    (
+        "a long text in views",
+        lambda: pa.record_batch({"n": one_text_often(4_000)}),
+    ),
+    (
+        "a long list in views",
+        lambda: pa.record_batch(
+            {
+                "n": pa.ListViewArray.from_arrays(
+                    pa.array([0] * 4_000, pa.int32()), pa.array([1] * 4_000, pa.int32()), pa.array([LONG])
+                )
+            }
+        ),
+    ),
+    (
+        "a long text in a union",
+        lambda: pa.record_batch(
+            {
+                "n": pa.UnionArray.from_dense(
+                    pa.array([0] * 4_000, pa.int8()), pa.array([0] * 4_000, pa.int32()), [pa.array([LONG])]
+                )
+            }
+        ),
+    ),
+    (
+        "nested",
+        lambda: pa.record_batch(
+            {
+                "n": pa.StructArray.from_arrays(
+                    [pa.DictionaryArray.from_arrays(pa.array([0] * 4_000, pa.int8()), [LONG])], ["d"]
+                )
+            }
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("made", [made for _, made in BILLIONS], ids=[name for name, _ in BILLIONS])
+def test_rows_are_bounded_by_the_bytes_that_there_are(made: Callable[[], pa.RecordBatch]) -> None:
+    """Two thousand million rows of nulls are 408 bytes; whoever takes them does so for hours, or in all its memory."""
+    batch = made()
+    offered, known = entry(batch)
+    assert len(offered.payload) < 1 << 20
+    with pytest.raises(StoreError, match=r"says that it has|has its value to itself"):
+        Admitting().check(offered, known)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pa.record_batch({"n": pa.nulls(300_000)}),
+        pa.record_batch({"n": [True, None, False] * 1_000_000}),
+        pa.record_batch({f"n{place}": pa.nulls(4_000) for place in range(500)}),
+        pa.record_batch(
+            {"n": pa.array([None] * 50_000, pa.struct([pa.field("a", pa.struct([pa.field("b", pa.null())]))]))}
+        ),
+        pa.record_batch({"n": pa.array(["word"] * 300_000).dictionary_encode()}),
+        pa.record_batch({"n": pa.RunEndEncodedArray.from_arrays(pa.array([300_000], pa.int32()), ["x"])}),
+        pa.record_batch({"n": range(1_000_000)}),
+    ],
+    ids=["nulls", "truths", "wide", "nested", "words", "runs", "numbers"],
+)
+def test_what_our_own_nodes_cut_is_taken(batch: pa.RecordBatch) -> None:
+    """Else it would wait at its sender for ever."""
+    pieces = cut(batch) if is_large(batch) else [batch]
+    for piece in pieces:
+        Admitting().check(*entry(piece))
+    assert sum(piece.num_rows for piece in pieces) == batch.num_rows
+
+
+def test_columns_that_share_their_bytes_are_refused() -> None:
+    """As many columns as one likes, each as long as the message."""
+    batch = pa.record_batch({"a": list(range(1_000)), "b": list(range(1_000))})
+    encoded = batch.serialize().to_pybytes()
+    parted = struct.pack("<8q", 0, 0, 0, 8_000, 8_000, 0, 8_000, 8_000)
+    shared = encoded.replace(parted, struct.pack("<8q", 0, 0, 0, 16_000, 0, 0, 0, 16_000))
+    assert shared != encoded
+    as_one_reads_it = pa.ipc.read_record_batch(pa.py_buffer(shared), batch.schema)
+    assert as_one_reads_it.columns[0] == as_one_reads_it.columns[1]
+    with pytest.raises(StoreError, match="the buffers of a batch"):
+        Admitting().check(*entry(batch, shared))
+
+
+TEXT = "z" * 5_000
+SHORT = [f"t{number:02}" for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [pa.field(text, pa.int8()) for text in (TEXT, *SHORT)],
+        [pa.field("a", pa.int8(), metadata={"k": text}) for text in (TEXT, *SHORT)],
+        [pa.field("a", pa.timestamp("us", text)) for text in (TEXT, *SHORT)],
+        [pa.field("a", pa.struct([pa.field(text, pa.int8()) for text in (TEXT, *SHORT)]))],
+    ],
+    ids=["names", "metadata", "time zones", "nested"],
+)
+def test_a_schema_in_which_something_counts_twice_is_refused(fields: list[pa.Field]) -> None:
+    """A megabyte of tables that refer to one another is a schema of any size."""
+    sound = pa.schema(fields).serialize().to_pybytes()
+    check_schema(sound)
+    shared = all_called_the_same(sound)
+    assert len(pa.ipc.read_schema(pa.py_buffer(shared)).serialize()) > len(SHORT) * len(TEXT) > 10 * len(shared)
+    with pytest.raises(StoreError, match="the same bytes more than once"):
+        check_schema(shared)
+
+
+def all_called_the_same(encoded: bytes) -> bytes:
+    """Let all that refers to a short text refer to the long one."""
+    forged = bytearray(encoded)
+    long = encoded.index(struct.pack("<I", len(TEXT)) + TEXT.encode())
+    for short in SHORT:
+        at = encoded.index(struct.pack("<I", len(short)) + short.encode())
+        (slot,) = [place for place in range(8, at, 4) if struct.unpack_from("<I", encoded, place)[0] == at - place]
+        struct.pack_into("<I", forged, slot, long - slot)
+    return bytes(forged)
+
+
+def test_a_deep_schema_is_refused() -> None:
+    kind = pa.int8()
+    for _ in range(70):
+        kind = pa.struct([("n", kind)])
+    with pytest.raises(StoreError, match="types in more than 64 others"):
+        check_schema(pa.schema([("n", kind)]).serialize().to_pybytes())
 
 
 @given(batch=st.sampled_from([TEXTS, WORDS, ALL_KINDS, STRANGE_WORDS]), draw=st.data())

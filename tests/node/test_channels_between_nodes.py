@@ -85,7 +85,7 @@ class End:
         known = self.quay.schemas.known(pa.schema({"n": pa.binary()}))
         beside = len(known.encode(pa.record_batch({"n": [b""]})))
         with self.quay.store.write() as txn:
-            self.quay.schemas.ensure(txn, known)
+            self.quay.schemas.ensure(txn, self.instance.app, known)
             rows = (known.encode(pa.record_batch({"n": [bytes(max(0, size - beside))]})) for size in sizes)
             entries = [(1, encode_entry(known.identity, 0, 1, (), row)) for row in rows]
             append(txn, self.instance, entries)
@@ -181,7 +181,7 @@ def test_entries_of_more_schemas_than_a_message_takes_go_in_several() -> None:
     with sender.quay.store.write() as txn:
         for schema in schemas:
             known = sender.quay.schemas.known(schema)
-            sender.quay.schemas.ensure(txn, known)
+            sender.quay.schemas.ensure(txn, sender.instance.app, known)
             row = known.encode(pa.record_batch({schema.names[0]: [1]}))
             append(txn, sender.instance, [(1, encode_entry(known.identity, 0, 1, (), row))])
     sender.carrying.rows_wait(APP, 0)

@@ -1,6 +1,7 @@
 """The largest row that a queue takes, and the largest state, travel with the names of all who have to do with them."""
 
 from headwater.engine.cutting import ENTRY_BYTES_MAX, ROW_BYTES_MAX
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.engine.moving import BEGINNING
 from headwater.model.peers import ADDRESS_CHARS_MAX, ZONE_CHARS_MAX, Peer, key_of
 from headwater.node import state_messages as s
@@ -12,10 +13,10 @@ from headwater.runtime.service.plant import ROOM_BYTES_MIN
 
 
 def test_the_largest_row_fits_a_message_and_finds_room() -> None:
-    """A megabyte of schema and whatever an entry has besides its rows, too."""
+    """The largest schema and whatever an entry has besides its rows, too."""
     one = Peer(key_of("one"), "x" * ADDRESS_CHARS_MAX, "x" * ZONE_CHARS_MAX)
-    entry, schema = bytes(ROW_BYTES_MAX + ENTRY_BYTES_MAX), bytes(1 << 20)
-    sending = Sending("a" * 500, one.id, 1, b"o" * 16, 1, 2, 3, ((2, entry),), ((5, schema),))
+    entry, schema = bytes(ROW_BYTES_MAX + ENTRY_BYTES_MAX), bytes(SCHEMA_BYTES_MAX)
+    sending = Sending("a" * 500, one.id, 1, b"o" * 16, 1, 2, 3, ((2, entry),), ((b"5" * 8, schema),))
     assert len(packed(RowsSent(one, one, one, 9, sending), None)) <= WireLimits().message_bytes
     assert len(entry) <= ROOM_BYTES_MIN
 

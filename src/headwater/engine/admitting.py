@@ -1,7 +1,7 @@
 """Rows that another node has sent, looked at before they are kept: whoever reads a queue believes what lies there.
 
 Arrow looks for nothing when it reads a batch: offsets that point anywhere are followed, in this process, and a few
-bytes unpack to gigabytes. A batch that cannot be read at all would stop a worker with every attempt, or the pump of all
+bytes unpack to gigabytes. How much a batch says that it holds is counted before (`engine/measuring.py`). A batch that cannot be read at all would stop a worker with every attempt, or the pump of all
 sinks. What is looked at is the form: that all of a batch lies within its bytes, and that it has the columns and the
 rows it says. What the rows mean is not: a text that is no UTF-8, or a time beyond midnight, is its flow's business.
 """
@@ -12,18 +12,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.engine.schemas import KnownSchema
-from headwater.model.batch import Entry, decode_batch
+from headwater.engine.measuring import check_rows, check_whole
+from headwater.engine.schemas import SCHEMAS_BYTES_MAX, KnownSchema
+from headwater.engine.unfolding import folds, unfolded_bytes
+from headwater.model.batch import STAMPS_MAX, Entry, decode_batch
 from headwater.model.errors import StoreError
 
 STAMP_ROWS_MAX: Final = 1 << 32  # sums of them are written in 64 bits
+INSTANT_MAX: Final = 1 << 62  # of a clock, in microseconds; differences are written in 64 bits, too
+UNFOLDED_BYTES_MAX: Final = 256 << 20  # of one batch when every row has its value to itself, as Python's objects do
 SCHEMAS_MAX: Final = 1_000  # whose form is remembered
 _DAMAGED: Final = (pa.ArrowException, OSError, EOFError, StopIteration, struct.error, IndexError, OverflowError)
-
-# Of Arrow's flatbuffers: which field of a table is meant.
-_HEADER: Final = 2  # of a message
-_COMPRESSION: Final = 3  # of a record batch
-_ROWS_OF_DICTIONARY: Final = 1  # of a dictionary batch: a record batch
 
 
 class Admitting:
@@ -32,27 +31,31 @@ class Admitting:
     def __init__(self) -> None:
         """Know no schemas."""
         self._forms: dict[int, pa.Schema] = {}
+        self._folds: dict[int, bool] = {}  # whether rows of a schema can share values
+        self._bytes = 0  # of the schemas of these, as they are stored
 
     def check(self, entry: Entry, known: KnownSchema) -> None:
         """Raise StoreError unless an entry's batch is one of this schema, whole, and of as many rows as it says."""
-        if entry.enqueued_us < 0 or any(not 0 <= stamp.rows < STAMP_ROWS_MAX for stamp in entry.stamps):
-            raise StoreError("an entry is of a time or of rows that there cannot be")
+        check_header(entry)
         try:
             batch = self._read(entry.payload, known)
             batch.validate(full=True)
+            unfolded = sum(map(unfolded_bytes, batch.columns)) if self._folds[known.identity] else 0
         except _DAMAGED as damage:
             raise StoreError(f"a batch of {len(entry.payload)} bytes is damaged: {damage}") from damage
+        if unfolded > UNFOLDED_BYTES_MAX:
+            raise StoreError(
+                f"a batch of {len(entry.payload)} bytes has {unfolded} when each row has its value to itself"
+            )
         if batch.num_rows != entry.rows:
             raise StoreError(f"a batch said to have {entry.rows} rows has {batch.num_rows}")
 
     def _read(self, payload: bytes | memoryview, known: KnownSchema) -> pa.RecordBatch:
+        form = self._form_of(known)
         if not known.whole:
-            message = pa.ipc.read_message(pa.py_buffer(payload))
-            _refuse_compressed(message)
-            return pa.ipc.read_record_batch(message, self._form_of(known))
-        for one in pa.ipc.MessageReader.open_stream(pa.py_buffer(payload)):
-            if one.type != "schema":
-                _refuse_compressed(one)
+            check_rows(payload)
+            return pa.ipc.read_record_batch(pa.py_buffer(payload), form)
+        check_whole(payload)
         batch = decode_batch(payload, known.schema, whole=True)
         if not batch.schema.equals(known.schema, check_metadata=True):
             raise pa.ArrowInvalid("it has another schema than it says")
@@ -61,11 +64,26 @@ class Admitting:
     def _form_of(self, known: KnownSchema) -> pa.Schema:
         form = self._forms.get(known.identity)
         if form is None:
-            if len(self._forms) >= SCHEMAS_MAX:
+            self._bytes += known.size_bytes
+            if len(self._forms) >= SCHEMAS_MAX or self._bytes > SCHEMAS_BYTES_MAX:
                 self._forms.clear()
+                self._folds.clear()
+                self._bytes = known.size_bytes
+            self._folds[known.identity] = any(folds(field.type) for field in known.schema)
             fields = [pa.field(field.name, form_of(field.type), field.nullable) for field in known.schema]
             form = self._forms[known.identity] = pa.schema(fields)
         return form
+
+
+def check_header(entry: Entry) -> None:
+    """Raise StoreError unless what an entry says beside its rows can be true; one without rows is a mark alone."""
+    if not 0 <= entry.enqueued_us < INSTANT_MAX or len(entry.stamps) > STAMPS_MAX:
+        raise StoreError("an entry is of a time that there cannot be, or of too many samples")
+    for stamp in entry.stamps:
+        if not 0 <= stamp.rows < STAMP_ROWS_MAX or not 0 <= stamp.born_us < INSTANT_MAX:
+            raise StoreError("an entry has a sample of a time or of rows that there cannot be")
+    if not entry.rows and (entry.payload or entry.stamps):
+        raise StoreError("an entry without rows holds something all the same")
 
 
 def _in_form(column: pa.Array) -> pa.Array:
@@ -114,34 +132,3 @@ _NESTED: Final[dict[int, Callable[[pa.DataType], pa.DataType]]] = {
         _field_of(kind.key_field), _field_of(kind.item_field), keys_sorted=kind.keys_sorted
     ),
 }
-
-
-def _refuse_compressed(message: pa.Message) -> None:
-    """Refuse what Arrow would unpack: we compress messages and not what is in them, and they say how long they are."""
-    metadata = message.metadata.to_pybytes()
-    header = _table_in(metadata, _root_of(metadata), _HEADER)
-    rows = _table_in(metadata, header, _ROWS_OF_DICTIONARY) if message.type == "dictionary" else header
-    if _place_of(metadata, rows, _COMPRESSION) is not None:
-        raise pa.ArrowInvalid("it is compressed by itself")
-
-
-def _root_of(metadata: bytes) -> int:
-    return int.from_bytes(metadata[:4], "little")
-
-
-def _place_of(metadata: bytes, table: int, field: int) -> int | None:
-    """Return where a field of a table is; None if it is left out."""
-    (back,) = struct.unpack_from("<i", metadata, table)
-    layout = table - back
-    (size,) = struct.unpack_from("<H", metadata, layout)
-    at = 4 + 2 * field
-    (offset,) = struct.unpack_from("<H", metadata, layout + at) if at < size else (0,)
-    return table + offset if offset else None
-
-
-def _table_in(metadata: bytes, table: int, field: int) -> int:
-    place = _place_of(metadata, table, field)
-    if place is None:
-        raise pa.ArrowInvalid("a message without its content")
-    (offset,) = struct.unpack_from("<I", metadata, place)
-    return place + int(offset)

@@ -33,9 +33,10 @@ from headwater.engine.store import (
 )
 from headwater.model.batch import decode_batch, decode_entry, encode_entry, entry_rows, share_stamps
 from headwater.model.errors import StoreError
-from headwater.model.ids import AppId, InstanceId
+from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId
 
 ORIGIN_BYTES: Final = 16  # the name of a store, and of an app's queues in it
+ORIGINS_MAX: Final = 2 * INSTANCES_MAX  # stores that send to one instance: an app's instances and sources are fewer
 
 _RECEIVED: Final = struct.Struct("<qq")
 _HANDED_ON: Final = struct.Struct("<q")
@@ -47,6 +48,9 @@ class Received(NamedTuple):
 
     until: int = 0  # the number that is expected next
     rows: int = 0
+
+
+NOTHING: Final = Received()
 
 
 class Stretch(NamedTuple):
@@ -132,7 +136,7 @@ def make_outbox(txn: Transaction, instance: InstanceId, schemas: Schemas) -> Non
     if not waiting or waiting[0][0] != record.head_sequence:
         raise StoreError(f"entry {record.head_sequence} of queue {instance} is missing from the store")
     (head, whole), *others = waiting
-    left = _without_first(txn, whole, record.head_offset, schemas)
+    left = _without_first(txn, instance.app, whole, record.head_offset, schemas)
     further = record.next_sequence - record.head_sequence
     for sequence, encoded in ((head, left), *others):
         txn.delete(entry_key(instance, sequence))
@@ -146,13 +150,36 @@ def make_outbox(txn: Transaction, instance: InstanceId, schemas: Schemas) -> Non
     txn.put(queue_key(instance), record.pack())
 
 
-def _without_first(snapshot: Snapshot, encoded: bytes, rows: int, schemas: Schemas) -> bytes:
+def _without_first(snapshot: Snapshot, app: AppId, encoded: bytes, rows: int, schemas: Schemas) -> bytes:
     """Return an entry without its first rows."""
     entry = decode_entry(encoded)
-    known = schemas.find(snapshot, entry.schema_id)
+    known = schemas.find(snapshot, app, entry.schema_id)
     rest = decode_batch(entry.payload, known.schema, whole=known.whole).slice(rows)
     stamps = share_stamps(entry.stamps, rest.num_rows, entry.rows)
     return encode_entry(known.identity, entry.enqueued_us, rest.num_rows, stamps, known.encode(rest), entry.mark)
+
+
+class Expected(NamedTuple):
+    """What has come from one store, and which number is expected next: it may have nothing before a later one."""
+
+    known: Received
+    number: int
+
+    def takes(self, stretch: Stretch) -> bool:
+        """Whether a stretch brings something new, and nothing is missing before it."""
+        return stretch.since <= self.number < stretch.until
+
+
+def expected_from(snapshot: Snapshot, instance: InstanceId, origin: bytes, base: int) -> Expected:
+    """Return what is expected next from another store.
+
+    `base` is where the sender's outbox begins: all before it has been taken, by us or by whoever ran the instance
+    before us. Raises StoreError for one store more than there can be.
+    """
+    known = read_received(snapshot, instance, origin)
+    if known == NOTHING and sum(1 for _ in snapshot.scan(received_prefix(instance))) >= ORIGINS_MAX:
+        raise StoreError(f"rows of more than {ORIGINS_MAX} stores have come for instance {instance}")
+    return Expected(known, max(known.until, base))
 
 
 def receive(
@@ -160,12 +187,10 @@ def receive(
 ) -> tuple[Received, QueueRecord | None]:
     """Put what comes from another store and is not here yet; return what is here of it, and the queue if it grew.
 
-    `base` is where the sender's outbox begins: all before it has been taken, by us or by whoever ran the instance
-    before us. A stretch behind a gap is refused: what is missing comes again, and it too.
+    A stretch behind a gap is refused: what is missing comes again, and it too.
     """
-    known = read_received(txn, instance, origin)
-    expected = max(known.until, base)
-    if stretch.since > expected or stretch.until <= expected:
+    known, expected = before = expected_from(txn, instance, origin, base)
+    if not before.takes(stretch):
         return known, None
     fresh = [(entry_rows(encoded), encoded) for sequence, encoded in stretch.entries if sequence >= expected]
     received = Received(stretch.until, known.rows + sum(rows for rows, _ in fresh))

@@ -3,13 +3,16 @@
 An entry of a queue is kept, sent to another node and taken as a whole, so its size has to have a limit, or one large
 batch would be more than a message can carry and wait for ever. Whoever makes entries cuts batches here, by rows and in
 their order; those who keep, send and take them need not know. A row that alone is too large is told from the others
-before it comes to a queue: no instance that runs elsewhere could ever be sent it.
+before it comes to a queue: no instance that runs elsewhere could ever be sent it. Nor may a batch have many rows in
+hardly any bytes, as of nulls: who is sent it has to believe what it says (`engine/measuring.py`).
 """
 
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from headwater.engine.measuring import ROWS_FREE, ROWS_MAX, ROWS_PER_BYTE, VALUES_FREE, VALUES_PER_BYTE
 
 ENTRY_BYTES_MAX: Final = 1 << 20  # of several rows: what may be under way for one instance; 0.8 s of a 10 Mbit/s link
 ROW_BYTES_MAX: Final = 12 << 20  # of one row: a message has 16 MiB, for its schema and the names on the way, too
@@ -20,7 +23,25 @@ def is_large(batch: pa.RecordBatch) -> bool:
 
     What its buffers have takes 0.2 µs to tell, and 9 µs what of them is its own; the former is never less.
     """
-    return bool(batch.get_total_buffer_size() > ENTRY_BYTES_MAX and batch.nbytes > ENTRY_BYTES_MAX)
+    if batch.get_total_buffer_size() > ENTRY_BYTES_MAX and batch.nbytes > ENTRY_BYTES_MAX:
+        return True
+    rows = batch.num_rows
+    return bool((rows > ROWS_FREE or rows * batch.num_columns > VALUES_FREE // 2) and _is_thin(batch))
+
+
+def _is_thin(batch: pa.RecordBatch) -> bool:
+    """Whether a batch has more rows or values than half of what a receiver takes in so many bytes."""
+    rows, size = batch.num_rows, batch.nbytes
+    values = rows * sum(_values_of(field.type) for field in batch.schema)
+    return bool(
+        rows > min(ROWS_MAX, ROWS_FREE + ROWS_PER_BYTE // 2 * size)
+        or values > (VALUES_FREE + VALUES_PER_BYTE * size) // 2
+    )
+
+
+def _values_of(kind: pa.DataType) -> int:
+    """Return how many values a row has in a column, itself among them; as if a list had one."""
+    return 1 + sum(_values_of(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def cut(batch: pa.RecordBatch) -> list[pa.RecordBatch]:

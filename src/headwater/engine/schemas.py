@@ -1,16 +1,18 @@
-"""Schemas by name: each is stored once, and what follows from it is worked out once per process."""
+"""Schemas by name: each is stored once for an app, and what follows from it is worked out once per process."""
 
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from headwater.engine.store import Snapshot, Transaction, schema_key
-from headwater.model.batch import encode_batch, needs_whole, schema_id
+from headwater.engine.store import Snapshot, Transaction, schema_key, schemas_prefix
+from headwater.model.batch import encode_batch, named_by, needs_whole
 from headwater.model.errors import StoreError
+from headwater.model.ids import AppId
 
 RECENT_SCHEMAS: Final = 3
 SCHEMAS_MAX: Final = 10_000  # known at a time; a flow that makes up columns row by row must not fill the memory
+SCHEMAS_BYTES_MAX: Final = 16 << 20  # of these as they are stored; in memory a schema takes some three times as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,13 @@ class KnownSchema:
     schema: pa.Schema
     identity: int
     whole: bool
+    size_bytes: int  # as it is stored
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> "KnownSchema":
+        """Work out what follows from a schema."""
+        encoded = schema.serialize().to_pybytes()
+        return cls(schema, named_by(encoded), needs_whole(schema), len(encoded))
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """Return the bytes of a batch that has this schema."""
@@ -33,9 +42,10 @@ class Schemas:
         """Know none."""
         self._by_identity: dict[int, KnownSchema] = {}
         self._by_schema: dict[pa.Schema, KnownSchema] = {}
+        self._bytes = 0  # of those by schema
         self._recent: list[KnownSchema] = []
-        self._stored: set[int] = set()
-        self._drafts: tuple[Transaction | None, set[int]] = (None, set())  # what the last transaction has put
+        self._stored: set[tuple[AppId, int]] = set()
+        self._drafts: tuple[Transaction | None, set[bytes]] = (None, set())  # what the last transaction has put
         self._fits: dict[tuple[int, int], bool] = {}
 
     def known(self, schema: pa.Schema) -> KnownSchema:
@@ -45,22 +55,25 @@ class Schemas:
                 return recent
         found = self._by_schema.get(schema)
         if found is None:
-            if len(self._by_schema) >= SCHEMAS_MAX:
+            found = KnownSchema.of(schema)
+            if len(self._by_schema) >= SCHEMAS_MAX or self._bytes + found.size_bytes > SCHEMAS_BYTES_MAX:
                 self._by_schema.clear()
-            found = self._by_schema[schema] = KnownSchema(schema, schema_id(schema), needs_whole(schema))
+                self._by_identity.clear()
+                self._bytes = 0
+            self._by_schema[schema] = found
+            self._bytes += found.size_bytes
         self._recent = [found, *self._recent[: RECENT_SCHEMAS - 1]]
         return found
 
-    def find(self, snapshot: Snapshot, identity: int) -> KnownSchema:
-        """Return the schema of this identity."""
+    def find(self, snapshot: Snapshot, app: AppId, identity: int) -> KnownSchema:
+        """Return the schema that rows of an app name."""
         found = self._by_identity.get(identity)
         if found is None:
-            stored = snapshot.get(schema_key(identity))
+            stored = snapshot.get(schema_key(app, identity))
             if stored is None:
                 raise StoreError(f"the store lacks schema {identity:x}, which a batch in it refers to")
-            if len(self._by_identity) >= SCHEMAS_MAX:
-                self._by_identity.clear()
-            found = self._by_identity[identity] = self.known(pa.ipc.read_schema(pa.py_buffer(stored)))
+            found = self.known(_read(stored))
+            self._by_identity[identity] = found
         return found
 
     def fit(self, one: KnownSchema, other: KnownSchema) -> bool:
@@ -74,18 +87,33 @@ class Schemas:
             self._fits[pair] = _unify(one.schema, other.schema)
         return self._fits[pair]
 
-    def ensure(self, txn: Transaction, known: KnownSchema) -> None:
-        """Store a schema if it is not there yet; one seen there stays, whereas one just put may still be undone."""
-        if known.identity in self._stored:
+    def ensure(self, txn: Transaction, app: AppId, known: KnownSchema) -> None:
+        """Store a schema of an app's rows if it is not there yet.
+
+        One seen there stays as long as the app, whereas one just put may still be undone.
+        """
+        if (app, known.identity) in self._stored:
             return
-        key = schema_key(known.identity)
+        key = schema_key(app, known.identity)
         if self._drafts[0] is not txn:
             self._drafts = (txn, set())
         if txn.get(key) is None:
             txn.put(key, known.schema.serialize().to_pybytes())
-            self._drafts[1].add(known.identity)
-        elif known.identity not in self._drafts[1] and len(self._stored) < SCHEMAS_MAX:
-            self._stored.add(known.identity)
+            self._drafts[1].add(key)
+        elif key not in self._drafts[1] and len(self._stored) < SCHEMAS_MAX:
+            self._stored.add((app, known.identity))
+
+
+def schemas_bytes(snapshot: Snapshot, app: AppId) -> int:
+    """Return how many bytes the schemas of an app's rows take in the store."""
+    return sum(len(encoded) for _, encoded in snapshot.scan(schemas_prefix(app)))
+
+
+def _read(stored: bytes) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(stored))
+    except (pa.ArrowException, OSError, EOFError) as damage:
+        raise StoreError(f"a schema of {len(stored)} bytes is damaged: {damage}") from damage
 
 
 def _unify(one: pa.Schema, other: pa.Schema) -> bool:

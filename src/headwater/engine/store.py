@@ -17,7 +17,7 @@ from headwater.model.batch import entry_rows
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
 
-FORMAT: Final = 2  # raised when the meaning of any key or record changes; another format is refused, not guessed at
+FORMAT: Final = 3  # raised when the meaning of any key or record changes; another format is refused, not guessed at
 
 
 class Snapshot(Protocol):
@@ -120,9 +120,14 @@ def code_key(app: AppId, number: int) -> bytes:
     return _INSTANCE.pack(b"G", app, number)
 
 
-def schema_key(identity: int) -> bytes:
-    """Where a schema lies; schemas are shared by all apps."""
-    return b"D" + identity.to_bytes(8, "big")
+def schemas_prefix(app: AppId) -> bytes:
+    """Where the schemas of an app's rows lie: they go with the app."""
+    return _APP.pack(b"D", app)
+
+
+def schema_key(app: AppId, identity: int) -> bytes:
+    """Where one schema of an app's rows lies."""
+    return schemas_prefix(app) + identity.to_bytes(8, "big")
 
 
 def state_prefix(app: AppId, operator: int) -> bytes:
@@ -178,7 +183,8 @@ def lot_instance(key: bytes) -> int:
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
     return tuple(
-        _APP.pack(letter, app) for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B")
+        _APP.pack(letter, app)
+        for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B", b"D")
     )
 
 

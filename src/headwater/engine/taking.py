@@ -113,7 +113,7 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
         offset = record.head_offset if sequence == record.head_sequence else 0
         wanted = min(entry.rows - offset, rows_max - taken.rows)
         if entry.rows:
-            known = schemas.find(snapshot, entry.schema_id)
+            known = schemas.find(snapshot, instance.app, entry.schema_id)
             if not gathering.fits(entry.mark.source, known):
                 break
             batch = decode_batch(entry.payload, known.schema, whole=known.whole)

@@ -366,7 +366,7 @@ def _fill(txn: Transaction, instance: InstanceId, puts: Sequence[Put], schemas: 
         return pass_by(txn, instance, sum(put.rows for put in puts), sum(put.rows == 0 for put in puts))
     for put in puts:
         if put.known is not None:
-            schemas.ensure(txn, put.known)
+            schemas.ensure(txn, instance.app, put.known)
     return append(txn, instance, [(put.rows, put.encoded()) for put in puts])
 
 

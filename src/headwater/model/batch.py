@@ -16,6 +16,7 @@ import pyarrow as pa
 from headwater.model.errors import StoreError
 from headwater.model.time import BEGINNING_OF_TIME
 
+SCHEMA_NAME_BYTES: Final = 8
 STAMPS_MAX: Final = 32  # a batch that gathered more keeps every second, third ... of them, so the sample stays even
 
 _HEADER: Final = struct.Struct("<QqIHHIIq")  # schema id, enqueued_us, rows, stamps, flags, sender, input, watermark_us
@@ -57,7 +58,12 @@ class Entry(NamedTuple):
 
 def schema_id(schema: pa.Schema) -> int:
     """Return the 64-bit name of a schema; equal schemas have equal names on every machine."""
-    return int.from_bytes(blake2b(schema.serialize().to_pybytes(), digest_size=8).digest(), "little")
+    return named_by(schema.serialize().to_pybytes())
+
+
+def named_by(encoded: bytes) -> int:
+    """Return the name of the schema that has these bytes."""
+    return int.from_bytes(blake2b(encoded, digest_size=SCHEMA_NAME_BYTES).digest(), "little")
 
 
 def encode_entry(

@@ -9,18 +9,28 @@ A node on the way keeps nothing: rows lie in the outbox of the node that made th
 taken, whatever happens in between. What is not answered in time is sent again from the first unanswered entry on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headwater.engine.admitting import Admitting
-from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch, receive
+from headwater.engine.admitting import Admitting, check_header
+from headwater.engine.channels import (
+    Stretch,
+    check_entries,
+    check_origin,
+    expected_from,
+    hand_on,
+    origin_of,
+    read_stretch,
+    receive,
+)
+from headwater.engine.measuring import SCHEMA_BYTES_MAX, check_schema
 from headwater.engine.plans import ChainPlan
-from headwater.engine.schemas import KnownSchema, Schemas
-from headwater.engine.store import Snapshot, Store, read_queue, schema_key
-from headwater.model.batch import decode_entry
+from headwater.engine.schemas import KnownSchema, Schemas, schemas_bytes
+from headwater.engine.store import Snapshot, Store, Transaction, read_queue, schema_key
+from headwater.model.batch import Entry, decode_entry
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
@@ -33,6 +43,8 @@ from headwater.node.wayfinding import Bindings, Seekers
 from headwater.overlay.trees import Trees
 
 BOUND: Final = ("bound", b"")
+SCHEMAS_OF_APP_MAX: Final = 16 << 20  # bytes of the schemas of one app's rows: hundreds, each of a thousand columns
+SCHEMAS_OF_NODE_MAX: Final = 128 << 20  # of all apps
 
 
 class Dock(Protocol):
@@ -64,6 +76,7 @@ class OpenApp:
     origin: bytes  # the name of its queues here
     here: set[int] = field(default_factory=set)  # instances that run here: their rows are taken here
     leaving: set[int] = field(default_factory=set)  # instances that are moving elsewhere: no more rows are taken
+    schemas_bytes: int = 0  # of its rows' schemas here, when it was opened and as others have brought some since
 
 
 Steward = Callable[[str], Peer | None]
@@ -99,7 +112,8 @@ class Carrying:
             assert self._dock is not None, "a node without an engine has no apps"
             with self._dock.store.read() as snapshot:
                 origin = origin_of(snapshot, self._dock.name, identity)
-            self.apps[app] = OpenApp(identity, key, origin)
+                size = schemas_bytes(snapshot, identity)
+            self.apps[app] = OpenApp(identity, key, origin, schemas_bytes=size)
 
     def closed(self, app: str) -> None:
         """Carry nothing of an app any more."""
@@ -252,12 +266,12 @@ class Carrying:
             stretch.since,
             until,
             entries,
-            schemas,
+            tuple((m.schema_name(identity), schema) for identity, schema in schemas),
         )
         outbox.sent = until
         if outbox.unanswered_since is None:
             outbox.unanswered_since = self._ground.now
-        size, named = sum(len(encoded) for _, encoded in entries), tuple(identity for identity, _ in sending.schemas)
+        size, named = sum(len(encoded) for _, encoded in entries), tuple(identity for identity, _ in schemas)
         outbox.under_way.append(UnderWay(until, size, named))
         message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
         self._bring_nearer(message, outbox.host)
@@ -274,13 +288,17 @@ class Carrying:
                 entry = decode_entry(encoded)
                 if not entry.rows or entry.schema_id in outbox.schemas or entry.schema_id in schemas:
                     continue
-                found = snapshot.get(schema_key(entry.schema_id)) or b""
+                found = snapshot.get(schema_key(outbox.instance.app, entry.schema_id)) or b""
                 size += len(found)
                 if count and (len(schemas) == m.SCHEMAS_MAX or size > m.SCHEMAS_BYTES_MAX):
                     entries = entries[:count]
                     break
                 schemas[entry.schema_id] = bytes(found)
-        return entries, tuple((identity, schema) for identity, schema in schemas.items() if schema)
+        for schema in schemas.values():
+            if len(schema) > SCHEMA_BYTES_MAX:
+                why = f"a schema of {len(schema)} bytes; {SCHEMA_BYTES_MAX} travel between nodes at most"
+                self._ground.emit(NoteRefused(self._ground.own, f"rows of {outbox.app}: {why}"))
+        return entries, tuple((one, schema) for one, schema in schemas.items() if 0 < len(schema) <= SCHEMA_BYTES_MAX)
 
     def rows_kept(self, message: m.RowsKept) -> None:
         """Forget what the other end has, and send more."""
@@ -405,7 +423,7 @@ class Carrying:
             check_entries(sending.entries, sending.since, sending.until)
             stretch = Stretch(sending.since, sending.until, sending.entries)
             room = 0 if sending.instance in app.leaving else dock.room_bytes(app.id)
-            until, lacks = self._store(dock, identity, sending, stretch, room)
+            until, lacks = self._take(dock, identity, sending, stretch, room)
         except StoreFull:
             return  # it comes again, when there may be room
         except StoreError as damage:
@@ -422,39 +440,73 @@ class Carrying:
         )
         ground.send(message.keeper, kept)
 
-    def _store(
+    def _take(
         self, dock: Dock, identity: InstanceId, sending: m.Sending, stretch: Stretch, room: int
     ) -> tuple[int, bool]:
-        """Store a stretch if there is room; return up to which number all is here, and whether a schema is lacking."""
-        nothing = Stretch(sending.since, sending.since, ())
-        entries = [entry for _, encoded in stretch.entries if (entry := decode_entry(encoded)).rows]
+        """Store a stretch if there is room; return up to which number all is here, and whether a schema is lacking.
+
+        Of one that is not taken nothing is read or kept: its schemas and the name of its queues are made up easily.
+        """
         with dock.store.read() as snapshot:
-            schemas = _schemas_of(dock, snapshot, sending, {entry.schema_id for entry in entries})
-        lacks = any(entry.schema_id not in schemas for entry in entries)
-        takes = not lacks and room >= stretch.size_bytes
-        for entry in entries if takes else ():
-            self._admitting.check(entry, schemas[entry.schema_id])
+            expected = expected_from(snapshot, identity, sending.origin, sending.base)
+            if not expected.takes(stretch) or room < stretch.size_bytes:
+                return expected.number, False
+            entries = [decode_entry(encoded) for _, encoded in stretch.entries]
+            schemas = _schemas_of(dock, snapshot, identity.app, sending, entries)
+        if any(entry.rows and entry.schema_id not in schemas for entry in entries):
+            return expected.number, True
+        for entry in entries:
+            if entry.rows:
+                self._admitting.check(entry, schemas[entry.schema_id])
+            else:
+                check_header(entry)
+        return self._store(dock, identity, sending, stretch, schemas), False
+
+    def _store(
+        self, dock: Dock, identity: InstanceId, sending: m.Sending, stretch: Stretch, schemas: dict[int, KnownSchema]
+    ) -> int:
+        """Put a stretch that was looked at, and the schemas of its rows; return up to which number all is here."""
+        app = self.apps[sending.app]
         with dock.store.write() as txn:
-            for known in schemas.values():
-                dock.schemas.ensure(txn, known)
-            received, record = receive(txn, identity, sending.origin, sending.base, stretch if takes else nothing)
+            received, record = receive(txn, identity, sending.origin, sending.base, stretch)
+            more = self._keep_schemas(dock, txn, app, schemas) if record is not None else 0
+        app.schemas_bytes += more
         if record is not None:
             self._ground.emit(NoteRowsPut(identity, record))
-        return max(received.until, sending.base), lacks
+        return max(received.until, sending.base)
+
+    def _keep_schemas(self, dock: Dock, txn: Transaction, app: OpenApp, schemas: dict[int, KnownSchema]) -> int:
+        """Keep those that are not here yet, and return how many bytes they take; StoreError if it is too much."""
+        more = sum(known.size_bytes for one, known in schemas.items() if txn.get(schema_key(app.id, one)) is None)
+        if more and app.schemas_bytes + more > SCHEMAS_OF_APP_MAX:
+            raise StoreError(f"the schemas of its rows have more than {SCHEMAS_OF_APP_MAX >> 20} MiB")
+        if more and sum(one.schemas_bytes for one in self.apps.values()) + more > SCHEMAS_OF_NODE_MAX:
+            raise StoreError(f"the schemas of all apps here have more than {SCHEMAS_OF_NODE_MAX >> 20} MiB")
+        for known in schemas.values():
+            dock.schemas.ensure(txn, app.id, known)
+        return more
 
 
-def _schemas_of(dock: Dock, snapshot: Snapshot, sending: m.Sending, wanted: set[int]) -> dict[int, KnownSchema]:
-    """Return the schemas that entries name, as far as they came along or are here; what nothing names is not kept."""
-    found = {identity: _read_schema(dock, identity, encoded) for identity, encoded in sending.schemas}
-    here = {one: dock.schemas.find(snapshot, one) for one in wanted - found.keys() if snapshot.get(schema_key(one))}
-    return {identity: known for identity, known in (found | here).items() if identity in wanted}
+def _schemas_of(
+    dock: Dock, snapshot: Snapshot, app: AppId, sending: m.Sending, entries: Sequence[Entry]
+) -> dict[int, KnownSchema]:
+    """Return the schemas that entries name, as far as they are here or came along; what none names is not read."""
+    brought = dict(sending.schemas)
+    found = {}
+    for identity in {entry.schema_id for entry in entries if entry.rows}:
+        if snapshot.get(schema_key(app, identity)) is not None:
+            found[identity] = dock.schemas.find(snapshot, app, identity)
+        elif (encoded := brought.get(m.schema_name(identity))) is not None:
+            found[identity] = _read_schema(identity, encoded)
+    return found
 
 
-def _read_schema(dock: Dock, identity: int, encoded: bytes) -> KnownSchema:
+def _read_schema(identity: int, encoded: bytes) -> KnownSchema:
     try:
+        check_schema(encoded)
         schema = pa.ipc.read_schema(pa.py_buffer(encoded))
         schema.to_string()  # names are looked at when they are read, and may be no text
-        known = dock.schemas.known(schema)
+        known = KnownSchema.of(schema)
     except Exception as damage:  # also of those who have registered types of their own: they read what came along
         raise StoreError(f"what should be a schema is none: {damage}") from damage
     if known.identity != identity:

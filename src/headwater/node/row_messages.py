@@ -6,6 +6,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headwater.engine.channels import ORIGIN_BYTES
+from headwater.engine.cutting import ENTRY_BYTES_MAX, ROW_BYTES_MAX
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
+from headwater.model.batch import SCHEMA_NAME_BYTES
 from headwater.model.ids import AppName, InstanceNumber, Numbered
 from headwater.model.peers import NodeId, Peer
 from headwater.overlay.messages import Message
@@ -16,6 +20,17 @@ SCHEMAS_MAX: Final = 100  # in one message
 SCHEMAS_BYTES_MAX: Final = 1 << 20  # of all of them, unless one alone has more
 BOUND_MAX: Final = 200  # instances in one message
 
+Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
+Origin = Annotated[bytes, Meta(max_length=ORIGIN_BYTES)]
+SchemaName = Annotated[bytes, Meta(min_length=SCHEMA_NAME_BYTES, max_length=SCHEMA_NAME_BYTES)]
+SchemaText = Annotated[bytes, Meta(max_length=SCHEMA_BYTES_MAX)]
+EntryText = Annotated[bytes, Meta(max_length=ROW_BYTES_MAX + ENTRY_BYTES_MAX)]  # a row, and what stands before it
+
+
+def schema_name(identity: int) -> bytes:
+    """Return what a schema is called in messages."""
+    return identity.to_bytes(SCHEMA_NAME_BYTES, "big")
+
 
 class Sending(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of an outbox, as it travels."""
@@ -23,13 +38,13 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
     app: AppName
     key: NodeId  # of the app's tree
     instance: InstanceNumber
-    origin: bytes  # the name of the queues it lies in
+    origin: Origin  # the name of the queues it lies in
     base: Numbered  # where the outbox begins: all before it is taken
     since: Numbered
     until: Numbered
-    entries: Annotated[tuple[tuple[Numbered, bytes], ...], Meta(max_length=ENTRIES_MAX)]
+    entries: Annotated[tuple[tuple[Numbered, EntryText], ...], Meta(max_length=ENTRIES_MAX)]
     schemas: Annotated[
-        tuple[tuple[int, bytes], ...], Meta(max_length=SCHEMAS_MAX)
+        tuple[tuple[SchemaName, SchemaText], ...], Meta(max_length=SCHEMAS_MAX)
     ]  # those of the entries that the receiver may not know
 
 
@@ -38,7 +53,7 @@ class RowsSent(Message, frozen=True, tag="ws"):
 
     keeper: Peer
     steward: Peer | None
-    hops: Annotated[int, Meta(ge=0)]
+    hops: Hops
     sending: Sending
 
     @property
@@ -53,9 +68,9 @@ class RowsKept(Message, frozen=True, tag="wk"):
 
     app: AppName
     instance: InstanceNumber
-    origin: bytes
+    origin: Origin
     until: Numbered
-    room_bytes: int  # how much more I would take now
+    room_bytes: Numbered  # how much more I would take now
     lacks_schema: bool = False  # I know nothing of a schema that the entries name
 
 
@@ -65,7 +80,7 @@ class InstancesHere(Message, frozen=True, tag="wh"):
     app: AppName
     key: NodeId
     bound: Annotated[tuple[tuple[InstanceNumber, Peer], ...], Meta(max_length=BOUND_MAX)]
-    hops: Annotated[int, Meta(ge=0)]
+    hops: Hops
 
 
 class HomeWanted(Message, frozen=True, tag="ww"):

@@ -329,7 +329,7 @@ class SourcePump:
     def _store_offer(self, txn: Transaction, offer: _Offer, events: list[Event]) -> ConnectorRecord:
         task, rows = offer.task, offer.rows
         if rows is not None and offer.puts:
-            self._schemas.ensure(txn, self._schemas.known(rows.batch.schema))
+            self._schemas.ensure(txn, task.app, self._schemas.known(rows.batch.schema))
         task.backlog = 0
         for instance, record in put_all(txn, task.app, offer.puts):
             task.backlog += record.waiting_rows

@@ -409,7 +409,7 @@ class Plant:
     def _put(self, app: PlantApp, source: Source, puts: list[tuple[int, int, bytes]], rows: Rows | None) -> None:
         with self.store.write() as txn:
             if rows is not None and puts:
-                self.schemas.ensure(txn, self.schemas.known(rows.batch.schema))
+                self.schemas.ensure(txn, app.id, self.schemas.known(rows.batch.schema))
             grown = put_all(txn, app.id, puts)
             if rows is not None:
                 outlets = len(source.outlets)

@@ -1,0 +1,88 @@
+"""How large rows are that share their values, when each has its own.
+
+A dictionary, a run, a view or a union names a value by a few bytes, as often as it likes. In Arrow the value is there
+once; what Python, Spark or a file makes of the rows has it as often as it is named.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+EXACT_FROM: Final = 16 << 20  # bytes at most, below which nobody needs to know it better
+
+_SHARING: Final = (
+    pa.types.is_dictionary,
+    pa.types.is_run_end_encoded,
+    pa.types.is_union,
+    pa.types.is_string_view,
+    pa.types.is_binary_view,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+def folds(kind: pa.DataType) -> bool:
+    """Whether rows of a type can share values."""
+    return any(shares(kind) for shares in _SHARING) or any(
+        folds(kind.field(place).type) for place in range(kind.num_fields)
+    )
+
+
+def unfolded_bytes(column: pa.Array) -> int:
+    """Return how many bytes a column has at most when no two rows share any."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _named_bytes(column.dictionary, column.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return len(column) * _largest_bytes(column.values)
+    if pa.types.is_union(kind):
+        return len(column) * max((_largest_bytes(column.field(place)) for place in range(kind.num_fields)), default=0)
+    if _is_view(kind):
+        return int(_view_lengths(column).sum(dtype=np.int64))
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return int(pc.sum(column.sizes).as_py() or 0) * _largest_bytes(column.values)
+    return sum(map(unfolded_bytes, _inside(column))) if folds(kind) else int(column.nbytes)
+
+
+def _inside(column: pa.Array) -> list[pa.Array]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return [column.field(place) for place in range(kind.num_fields)]
+    return [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
+
+
+def _named_bytes(values: pa.Array, names: pa.Array) -> int:
+    """Return how many bytes values have that are named by their place: where that may be many, one by one."""
+    most = len(names) * _largest_bytes(values)
+    if most < EXACT_FROM or not _is_text(values.type):
+        return most
+    return int(pc.sum(pc.take(pc.binary_length(values), names)).as_py() or 0)
+
+
+def _largest_bytes(values: pa.Array) -> int:
+    """Return how many bytes the largest of some values has at most."""
+    kind = values.type
+    if len(values) == 0:
+        return 0
+    if _is_text(kind):
+        return int(pc.max(pc.binary_length(values)).as_py() or 0)
+    if _is_view(kind):
+        return int(_view_lengths(values).max())
+    return -(-kind.bit_width // 8) if pa.types.is_primitive(kind) else unfolded_bytes(values)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _view_lengths(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return the lengths of texts, which are the first of the four numbers that name each."""
+    names = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)
+    return names[column.offset : column.offset + len(column), 0]
