@@ -18,7 +18,8 @@ from headwater.model.ids import InstanceId
 from headwater.model.peers import Peer, key_of
 from headwater.node import carrying
 from headwater.node.events import MessageReceived, NoteRefused, SendMessage
-from headwater.node.row_messages import HOPS_MAX, RowsKept, RowsSent, Sending, schema_name
+from headwater.node.row_messages import RowsKept, RowsSent, Sending, schema_name
+from headwater.overlay.messages import HOPS_MAX
 from headwater.sim.flows import FlowWorld, PlantedNode
 from headwater.sim.witness import Witness
 

@@ -22,6 +22,7 @@ from headwater.node.carrying import BOUND, Carrying
 from headwater.node.events import NodeConfig, NoteRefused, SendMessage
 from headwater.node.part import Ground
 from headwater.node.wayfinding import Bindings, Seekers
+from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.trees import Trees
 from headwater.runtime.frames import Inbox
 from headwater.runtime.links.lanes import BULKY, Lanes
@@ -369,7 +370,7 @@ def test_a_root_forgets_apps_that_nobody_sends_to_any_more() -> None:
     root, far = End("root"), Peer(key_of("far"), "far", "zone")
     for number in range(50):
         root.carrying.rows_sent(lost(f"app-{number}", far))
-        root.carrying.instances_here(m.InstancesHere(far, f"other-{number}", KEY, ((0, far),), m.HOPS_MAX))
+        root.carrying.instances_here(m.InstancesHere(far, f"other-{number}", KEY, ((0, far),), HOPS_MAX))
     assert len(root.said(m.HomeWanted)) == 50
     assert (len(root.carrying._seekers), len(root.carrying._bindings)) == (100, 50)
     for _ in range(8):

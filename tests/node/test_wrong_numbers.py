@@ -13,9 +13,8 @@ from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, Send
 from headwater.node.hosting import ARRIVING_BYTES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
-from headwater.overlay.forwarding import PAYLOAD_BYTES_MAX
-from headwater.overlay.messages import PEERS_MAX, Carried, LeafTold, Pong, Routed
-from headwater.overlay.ring import HEARSAY_MAX, RTT_US_MAX
+from headwater.overlay.messages import PAYLOAD_BYTES_MAX, PEERS_MAX, RTT_US_MAX, Carried, LeafTold, Pong, Routed
+from headwater.overlay.ring import HEARSAY_MAX
 from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
 from headwater.overlay.trees import TREES_MAX
 from headwater.sim.nodes import NodeWorld
@@ -206,7 +205,7 @@ def test_a_node_keeps_a_bounded_amount_of_what_it_passes_on(world: NodeWorld) ->
     for number in range(2 * node.ring.config.held_max):
         routed = Routed(EVIL, number, EVIL.id, Carried(EVIL, bytes(100)))
         node.handle(MessageReceived(routed), world.timeline.now)
-    large = Routed(EVIL, -1, EVIL.id, Carried(EVIL, bytes(PAYLOAD_BYTES_MAX + 1)))
+    large = Routed(EVIL, 1 << 61, EVIL.id, Carried(EVIL, bytes(PAYLOAD_BYTES_MAX + 1)))
     assert not any(isinstance(one, Routed) for one in said(node, MessageReceived(large), world.timeline.now))
     assert len(node.ring._forwarding._forwards) == node.ring.config.held_max
     assert node.ring.known.rtt_us(EVIL.id) == RTT_US_MAX

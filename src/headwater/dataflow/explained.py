@@ -1,80 +1,83 @@
 """What a flow compiles to, as plain data: for people who look at it, on this machine or on another."""
 
+from typing import Annotated
+
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from headwater.dataflow.connectors import is_sink, is_source
 from headwater.dataflow.graph import Graph, Route
 from headwater.dataflow.stream import ERRORS, Declaration
+from headwater.model.ids import LIST_MAX, Number, Said, SaidMany
 from headwater.operators.base import Operator
 
 
 class InputTold(msgspec.Struct, frozen=True):
     """A port that an operator reads from."""
 
-    operator: str
-    port: str
+    operator: Said
+    port: Said
 
 
 class ColumnTold(msgspec.Struct, frozen=True):
     """A column that an operator gives."""
 
-    name: str
-    type: str
+    name: Said
+    type: Said
 
 
 class OperatorTold(msgspec.Struct, frozen=True, kw_only=True):
     """An operator, a source or a sink, as the user wrote it."""
 
-    name: str
-    kind: str
-    role: str  # source, operator or sink
-    inputs: list[InputTold]
-    columns: list[ColumnTold] | None  # None: known when it runs
-    parallelism: int
-    on_error: str | UnsetType = UNSET  # this and the next two: of operators
-    key: list[str] | UnsetType = UNSET
-    ports: list[str] | UnsetType = UNSET
-    guarantee: str | UnsetType = UNSET  # of sources and sinks
+    name: Said
+    kind: Said
+    role: Said  # source, operator or sink
+    inputs: Annotated[list[InputTold], Meta(max_length=LIST_MAX)]
+    columns: Annotated[list[ColumnTold], Meta(max_length=LIST_MAX)] | None  # None: known when it runs
+    parallelism: Number
+    on_error: Said | UnsetType = UNSET  # this and the next two: of operators
+    key: SaidMany | UnsetType = UNSET
+    ports: SaidMany | UnsetType = UNSET
+    guarantee: Said | UnsetType = UNSET  # of sources and sinks
     can_wait: bool | UnsetType = UNSET  # of sources
 
 
 class ChainTold(msgspec.Struct, frozen=True):
     """Operators that run as one."""
 
-    name: str
-    operators: list[str]
-    stage: int
-    instances: int
+    name: Said
+    operators: SaidMany
+    stage: Number
+    instances: Number
 
 
 class SinkTold(msgspec.Struct, frozen=True):
     """The queue of a sink."""
 
-    name: str
-    stage: int
+    name: Said
+    stage: Number
 
 
 class RouteTold(msgspec.Struct, frozen=True):
     """How rows go from a port to a chain or sink."""
 
-    source: str
-    port: str
-    target: str
-    spread: str
-    key: list[str]
+    source: Said
+    port: Said
+    target: Said
+    spread: Said
+    key: SaidMany
     dead_letters: bool
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled flow."""
 
-    flow: str
-    fingerprint: str
-    operators: list[OperatorTold]  # inputs before those that read them
-    chains: list[ChainTold]
-    sinks: list[SinkTold]
-    routes: list[RouteTold]
+    flow: Said
+    fingerprint: Said
+    operators: Annotated[list[OperatorTold], Meta(max_length=LIST_MAX)]  # inputs before those that read them
+    chains: Annotated[list[ChainTold], Meta(max_length=LIST_MAX)]
+    sinks: Annotated[list[SinkTold], Meta(max_length=LIST_MAX)]
+    routes: Annotated[list[RouteTold], Meta(max_length=LIST_MAX)]
 
     @property
     def stages(self) -> int:

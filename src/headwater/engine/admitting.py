@@ -1,9 +1,10 @@
 """Rows that another node has sent, looked at before they are kept: whoever reads a queue believes what lies there.
 
 Arrow looks for nothing when it reads a batch: offsets that point anywhere are followed, in this process, and a few
-bytes unpack to gigabytes. How much a batch says that it holds is counted before (`engine/measuring.py`). A batch that cannot be read at all would stop a worker with every attempt, or the pump of all
-sinks. What is looked at is the form: that all of a batch lies within its bytes, and that it has the columns and the
-rows it says. What the rows mean is not: a text that is no UTF-8, or a time beyond midnight, is its flow's business.
+bytes unpack to gigabytes. How much a batch says that it holds is counted before (`engine/measuring.py`). A batch that
+cannot be read at all would stop a worker with every attempt, or the pump of all sinks. What is looked at is the form:
+that all of a batch lies within its bytes, and that it has the columns and the rows it says. What the rows mean is not:
+a text that is no UTF-8, or a time beyond midnight, is its flow's business.
 """
 
 import struct

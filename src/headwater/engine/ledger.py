@@ -18,7 +18,7 @@ from headwater.engine.channels import all_received, rows_handed_on
 from headwater.engine.reports import Counts, read_counts
 from headwater.engine.store import Snapshot, entries_prefix, read_queue
 from headwater.model.batch import entry_rows
-from headwater.model.ids import AppId, InstanceId
+from headwater.model.ids import AppId, CountByName, InstanceId, SaidAll, Signed
 from headwater.operators.base import Effect
 
 
@@ -38,16 +38,16 @@ class SourceCounts:
 class Ledger:
     """One app's account at one moment."""
 
-    rows_in: int
-    rows_out: int
-    waiting: int
-    created: int
-    copied: int
-    dropped: dict[str, int] = field(default_factory=dict)
-    duplicates_refused: int = 0
-    arrived: int = 0
-    departed: int = 0
-    broken: tuple[str, ...] = ()  # queues and chains whose own counts contradict one another
+    rows_in: Signed
+    rows_out: Signed
+    waiting: Signed
+    created: Signed
+    copied: Signed
+    dropped: CountByName = field(default_factory=dict)
+    duplicates_refused: Signed = 0
+    arrived: Signed = 0
+    departed: Signed = 0
+    broken: SaidAll = ()  # queues and chains whose own counts contradict one another
 
     @property
     def balanced(self) -> bool:

@@ -1,23 +1,29 @@
 """How far event time has come for an instance: by channel, and for each operator of its chain."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from headwater.engine.store import Snapshot, times_key
 from headwater.model.batch import Mark
 from headwater.model.ids import InstanceId
-from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
+from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, Micros
 from headwater.operators.watermarks import OperatorTime
+
+CHANNELS_MAX: Final = 100_000  # a hundred inputs of a thousand instances
+OPERATORS_MAX: Final = 10_000  # of one chain
 
 
 class Times(msgspec.Struct, array_like=True):
     """How far time has come for an instance: by channel, and for each operator of its chain."""
 
-    channels: dict[int, tuple[int, bool, bool]]  # input and sender -> watermark, idle, ended
-    operators: list[OperatorTime]
-    sent_us: int = BEGINNING_OF_TIME  # the last watermark that went out
+    channels: Annotated[
+        dict[Micros, tuple[Micros, bool, bool]], Meta(max_length=CHANNELS_MAX)
+    ]  # input and sender -> watermark, idle, ended
+    operators: Annotated[list[OperatorTime], Meta(max_length=OPERATORS_MAX)]
+    sent_us: Micros = BEGINNING_OF_TIME  # the last watermark that went out
     sent_idle: bool = False
 
     @property

@@ -18,9 +18,22 @@ NAME_CHARS_MAX: Final = 100  # a name stands in store keys, file names and metri
 APP_CHARS_MAX: Final = NAME_CHARS_MAX + 9  # of a submission's id: its name, "@" and eight digits
 INSTANCES_MAX: Final = 1_000  # of one app, and as many sources
 
-# As they stand in messages, where others may have written anything.
-AppName = Annotated[str, Meta(max_length=APP_CHARS_MAX)]
+NUMBER_MAX: Final = 1 << 62  # sums and differences of a few of them are written in 64 bits
+SAID_CHARS_MAX: Final = 8 << 20  # as much as an answer takes: an error may quote whatever a user's function has raised
+LIST_MAX: Final = 100_000  # lines of an answer: more do not fit one
+FIGURE_MAX: Final = 1e300  # of what is measured or added up; a sum of a few of them is no infinity
+
+# As they stand in messages, where others may have written anything. `\\Z` and not `$`, which a line break may follow.
+AppName = Annotated[str, Meta(max_length=APP_CHARS_MAX, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(@[0-9a-f]{8})?\Z")]
 InstanceNumber = Annotated[int, Meta(ge=0, lt=INSTANCES_MAX)]
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]  # drawn by who asks, counted, or measured
+Signed = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+Figure = Annotated[float, Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)]
+Said = Annotated[str, Meta(max_length=SAID_CHARS_MAX)]  # in an answer, to people
+SaidMany = Annotated[list[Said], Meta(max_length=LIST_MAX)]
+SaidAll = Annotated[tuple[Said, ...], Meta(max_length=LIST_MAX)]
+SaidByName = Annotated[dict[Said, Said], Meta(max_length=LIST_MAX)]
+CountByName = Annotated[dict[Said, Signed], Meta(max_length=LIST_MAX)]
 Numbered = Annotated[int, Meta(ge=0, lt=1 << 62)]  # of the entries of a queue, which the store keeps in 64 bits
 PlaceNumber = Annotated[int, Meta(ge=-INSTANCES_MAX, lt=INSTANCES_MAX)]  # of an instance, or (negative) of a source
 

@@ -6,12 +6,17 @@ clock does not.
 
 import re
 from datetime import timedelta
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
+
+from msgspec import Meta
 
 from headwater.model.errors import ConfigError
 
 Instant = NewType("Instant", int)
 Duration = NewType("Duration", int)
+
+# As it stands in what other nodes send: whatever 64 bits hold, since the time of a row may be any.
+Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 MICROSECOND: Final = Duration(1)
 MILLISECOND: Final = Duration(1_000)

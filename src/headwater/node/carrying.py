@@ -40,6 +40,7 @@ from headwater.node.events import NoteRefused, NoteRowsGone, NoteRowsPut
 from headwater.node.outbox import Outbox, UnderWay
 from headwater.node.part import Ground
 from headwater.node.wayfinding import Bindings, Seekers
+from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.trees import Trees
 
 BOUND: Final = ("bound", b"")
@@ -193,7 +194,7 @@ class Carrying:
             self._answer_seekers(place, host)
         self._come_back()
         above = self._above(message.key)
-        if above is not None and message.hops < m.HOPS_MAX:
+        if above is not None and message.hops < HOPS_MAX:
             told = m.InstancesHere(self._ground.own, message.app, message.key, message.bound, message.hops + 1)
             self._ground.send(above, told)
 
@@ -369,7 +370,7 @@ class Carrying:
             host = self._above(sending.key)
         if host is None:
             self._ask_for_home(place, message)
-        elif message.hops < m.HOPS_MAX:
+        elif message.hops < HOPS_MAX:
             self._ground.send(host, m.RowsSent(own, message.keeper, message.steward, message.hops + 1, sending))
 
     def _bound_to(self, place: tuple[str, int]) -> Peer | None:

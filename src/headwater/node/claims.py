@@ -10,10 +10,13 @@ lost with it.
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.part import Ground
+from headwater.overlay.messages import HOPS_MAX
 
 CLAIMS_MAX: Final = 4_096  # apps that are remembered; beyond it the one that was claimed longest ago is forgotten
 ANNOUNCES_KEPT: Final = 3  # a claim that was not repeated for so many announcements counts no more
@@ -47,10 +50,8 @@ class Claims:
         ground = self._ground
         hop = ground.ring.next_hop(message.key)
         if hop is not None:
-            on = m.AppClaimed(
-                ground.own, message.app, message.key, message.term, message.steward, has_ended=message.has_ended
-            )
-            ground.send(hop, on)
+            if message.hops < HOPS_MAX:  # else it goes round, while the ring is changing: it is said again
+                ground.send(hop, msgspec.structs.replace(message, sender=ground.own, hops=message.hops + 1))
             return
         claim = _Claim(message.steward, message.term, message.has_ended, ground.now)
         known = self._claims.pop(message.app, None)

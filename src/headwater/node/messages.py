@@ -6,31 +6,35 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from headwater.model.ids import INSTANCES_MAX, NAME_CHARS_MAX, AppName, InstanceNumber, PlaceNumber
+from headwater.model.ids import INSTANCES_MAX, NAME_CHARS_MAX, AppName, InstanceNumber, Number, PlaceNumber
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot, Term, Version
 from headwater.node.asking import AnyAsking
 from headwater.node.row_messages import AnyRowMessage, RowsSent
 from headwater.node.state_messages import AnyStateMessage, StateTold
+from headwater.overlay.messages import RTT_US_MAX, Hops, Ids, Message
 from headwater.overlay.messages import AnyMessage as RingMessage
-from headwater.overlay.messages import Ids, Message
 from headwater.overlay.tree_messages import PATH_MAX, AnyTreeMessage
 
 CHAINS_MAX: Final = INSTANCES_MAX  # of one app
 SOURCES_MAX: Final = INSTANCES_MAX
 OPERATORS_MAX: Final = 1_000_000  # of one chain or on one node: their sums can be told, whoever made them up
 WHENCES_MAX: Final = 8  # places in which the state of an instance may lie: each more takes a host that was silent
+PHASE_CHARS_MAX: Final = 8
 PLACES_MAX: Final = (
     10_000  # instances and sources on one node: sinks and sources take no room, and there must be an end
 )
 AROUND_MAX: Final = 12  # nodes of whose room one tells
 ENTRIES_MAX: Final = 8  # of a register in one message
 KEPT_MAX: Final = 50_000  # apps in one message about what is kept of a register: more than anybody has room for
+APPS_MAX: Final = 1_000_000  # told of a node: it has room for a tenth of them
 FLOW_BYTES_MAX: Final = 1 << 20  # texts of a few files; ten entries of a register have to fit one message
 
 Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
 Operators = Annotated[int, Meta(ge=0, le=OPERATORS_MAX)]
-Hops = Annotated[int, Meta(ge=0)]
+Stage = Annotated[int, Meta(ge=0, le=CHAINS_MAX)]
+AppCount = Annotated[int, Meta(ge=0, le=APPS_MAX)]
+RoundTrip = Annotated[int, Meta(ge=0, le=RTT_US_MAX)]
 AppPlace = tuple[AppName, PlaceNumber]
 AppPlaceTerm = tuple[AppName, PlaceNumber, Term]
 
@@ -40,7 +44,7 @@ class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
 
     name: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     operators: Operators
-    stage: int
+    stage: Stage
     sources: Annotated[tuple[InstanceNumber, ...], Meta(max_length=SOURCES_MAX)]  # the sources that feed it, by number
     keeps: bool = False  # rows and state lie with it once it has run: nobody else can go on in its stead
     on_demand: bool = False  # it is started when a row needs it
@@ -116,7 +120,9 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
 
 
 AllPlaced = Annotated[tuple[Placed, ...], Meta(max_length=INSTANCES_MAX)]
-Phase = Annotated[str, Meta(pattern="^(placing|starting|running|ending|ended)$")]  # an `AppPhase`
+Phase = Annotated[
+    str, Meta(max_length=PHASE_CHARS_MAX, pattern=r"^(placing|starting|running|ending|ended)\Z")
+]  # an `AppPhase`
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -149,7 +155,7 @@ Apps = Annotated[tuple[AppName, ...], Meta(max_length=KEPT_MAX)]
 class StewardAsked(Message, frozen=True, tag="sa"):
     """Who is a steward of this zone, with room for an app? Answer the asker; if you know none, ask others."""
 
-    number: int
+    number: Number
     asker: Peer
     hops: Hops
     hops_left: Hops
@@ -158,30 +164,30 @@ class StewardAsked(Message, frozen=True, tag="sa"):
 class StewardTold(Message, frozen=True, tag="st"):
     """This one is, with so many apps; it was heard of so long ago, by whomever."""
 
-    number: int
+    number: Number
     steward: Peer
-    apps: int
+    apps: AppCount
     hops: Hops
-    age_us: int = 0
+    age_us: Number = 0
 
 
 class StewardUnknown(Message, frozen=True, tag="su"):
     """I know of none with room, and have asked these others of the zone, if I was to."""
 
-    number: int
+    number: Number
     asked: Ids
 
 
 class StewardHere(Message, frozen=True, tag="sh"):
     """I am a steward of my zone and have so many apps; negative: I am none any more."""
 
-    apps: int
+    apps: Annotated[int, Meta(ge=-1, le=APPS_MAX)]
 
 
 class Appointed(Message, frozen=True, tag="sp"):
     """Be a steward, or have it be whom you know nearer to this place: none with room was found. Answer the asker."""
 
-    number: int
+    number: Number
     asker: Peer
     place: NodeId
     hops_left: Hops
@@ -194,7 +200,7 @@ class Appointed(Message, frozen=True, tag="sp"):
 class RegisterAsked(Message, frozen=True, tag="rg"):
     """Take care of this app. It was in a register under this term before, and is not there any more (0: never)."""
 
-    number: int
+    number: Number
     spec: AppSpec
     term: Term = 0
 
@@ -202,7 +208,7 @@ class RegisterAsked(Message, frozen=True, tag="rg"):
 class RegisterTold(Message, frozen=True, tag="rd"):
     """It is in my register, under this term; or, not taken, I have no room or am no steward."""
 
-    number: int
+    number: Number
     app: AppName
     taken: bool
     term: Term = 0
@@ -268,7 +274,7 @@ class ReplicaKept(Message, frozen=True, tag="rp"):
 
     steward: Peer
     kept: Annotated[tuple[tuple[AppName, Term, Version], ...], Meta(max_length=KEPT_MAX)]
-    count: int  # of all apps that are kept for this steward; told is what has just come, or all
+    count: AppCount  # of all apps that are kept for this steward; told is what has just come, or all
 
 
 class ReplicaWanted(Message, frozen=True, tag="rw"):
@@ -306,6 +312,7 @@ class AppClaimed(Message, frozen=True, tag="ac"):
     term: Term
     steward: Peer
     has_ended: bool
+    hops: Hops = 0
 
 
 # --- placing ----------------------------------------------------------------------------------------------------------
@@ -331,16 +338,16 @@ class PathTold(Message, frozen=True, tag="pd"):
 class RoomAsked(Message, frozen=True, tag="oa"):
     """How much room do you have, and who around you?"""
 
-    number: int
+    number: Number
 
 
-Around = tuple[Peer, Operators, Operators, int]  # peer, load, capacity, round trip
+Around = tuple[Peer, Operators, Operators, RoundTrip]  # peer, load, capacity, round trip
 
 
 class RoomTold(Message, frozen=True, tag="ot"):
     """So many operators run here, of so many that can; and around me."""
 
-    number: int
+    number: Number
     load: Operators
     capacity: Operators
     around: Annotated[tuple[Around, ...], Meta(max_length=AROUND_MAX)]

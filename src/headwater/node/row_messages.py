@@ -12,15 +12,13 @@ from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.model.batch import SCHEMA_NAME_BYTES
 from headwater.model.ids import AppName, InstanceNumber, Numbered
 from headwater.model.peers import NodeId, Peer
-from headwater.overlay.messages import Message
+from headwater.overlay.messages import Hops, Message
 
-HOPS_MAX: Final = 64  # of rows that climb; a way has at most 32 nodes, and may change while they are on it
 ENTRIES_MAX: Final = 1_000  # in one message
 SCHEMAS_MAX: Final = 100  # in one message
 SCHEMAS_BYTES_MAX: Final = 1 << 20  # of all of them, unless one alone has more
 BOUND_MAX: Final = 200  # instances in one message
 
-Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 Origin = Annotated[bytes, Meta(max_length=ORIGIN_BYTES)]
 SchemaName = Annotated[bytes, Meta(min_length=SCHEMA_NAME_BYTES, max_length=SCHEMA_NAME_BYTES)]
 SchemaText = Annotated[bytes, Meta(max_length=SCHEMA_BYTES_MAX)]

@@ -19,6 +19,7 @@ from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node.events import AppSubmitted, NoteAppEnded, NoteAppRuns, NotePlaced, NoteRefused, NoteStewardFound
 from headwater.node.part import Ground
+from headwater.overlay.messages import HOPS_MAX
 
 KNOWN_MAX: Final = 16  # stewards that a node remembers
 SEEN_MAX: Final = 512  # numbers of searches that are passed on once
@@ -336,7 +337,11 @@ class Seeking:
             told = m.StewardTold(ground.own, message.number, known, seen.apps, message.hops, age_us)
             ground.send(message.asker, told)
             return
-        others = [peer for peer in self._some_of_zone() if peer.id != message.asker.id and message.hops_left > 0]
+        others = [
+            peer
+            for peer in self._some_of_zone()
+            if peer.id != message.asker.id and min(message.hops_left, HOPS_MAX - message.hops) > 0
+        ]
         further = m.StewardAsked(ground.own, message.number, message.asker, message.hops + 1, message.hops_left - 1)
         for peer in others:
             ground.send(peer, further)

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from headwater.model.ids import AppName, InstanceNumber, Numbered
 from headwater.model.terms import Lot
+from headwater.node.row_messages import Origin
 from headwater.overlay.messages import Message
 
 PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms
@@ -17,7 +18,15 @@ HELD_MAX: Final = 50_000  # pieces of state in one message; the smallest have so
 RECEIVED_MAX: Final = 10_000  # stores that have sent rows to one instance
 NAME_BYTES_MAX: Final = 500  # of an entry of state: with where it lies, a key of the store has 511
 
-Place = tuple[int, Annotated[bytes, Meta(max_length=NAME_BYTES_MAX)], int]
+TIMES_BYTES_MAX: Final = 1 << 20
+OPERATORS_MAX: Final = 1_000_000  # of a flow
+
+OperatorNumber = Annotated[int, Meta(ge=0, lt=OPERATORS_MAX)]
+EntryName = Annotated[bytes, Meta(max_length=NAME_BYTES_MAX)]
+EntryPart = Annotated[bytes, Meta(max_length=ENTRY_BYTES + PIECE_BYTES)]
+Place = tuple[OperatorNumber, EntryName, Numbered]
+Held = tuple[OperatorNumber, EntryName, Numbered, EntryPart]
+Stood = tuple[Origin, Numbered]  # up to which number an instance has the rows of one store
 
 
 class StateAsked(Message, frozen=True, tag="va"):
@@ -36,11 +45,11 @@ class StateTold(Message, frozen=True, tag="vt"):
     instance: InstanceNumber
     lot: Lot
     after: Place
-    turns: int  # of the instance so far: if they have changed, begin anew
-    held: Annotated[tuple[tuple[int, bytes, int, bytes], ...], Meta(max_length=HELD_MAX)] = ()
+    turns: Numbered  # of the instance so far: if they have changed, begin anew
+    held: Annotated[tuple[Held, ...], Meta(max_length=HELD_MAX)] = ()
     is_last: bool = False
-    received: Annotated[tuple[tuple[bytes, Numbered], ...], Meta(max_length=RECEIVED_MAX)] = ()
-    times: bytes | None = None
+    received: Annotated[tuple[Stood, ...], Meta(max_length=RECEIVED_MAX)] = ()
+    times: Annotated[bytes, Meta(max_length=TIMES_BYTES_MAX)] | None = None
 
     @property
     def brings(self) -> Hashable:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, MILLISECOND
+from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, MILLISECOND, Micros
 from headwater.operators.base import Effect, Operator
 from headwater.operators.functions import WrongResult
 
@@ -29,11 +29,11 @@ from headwater.operators.functions import WrongResult
 class OperatorTime(msgspec.Struct, array_like=True):
     """How far time has come for one operator of an instance. Committed with every turn that changes it."""
 
-    watermark_us: int = BEGINNING_OF_TIME  # of its input; for `with_watermark`, of its output
-    wake_us: int | None = None  # when it wants to be called by the clock
-    latest_us: int = BEGINNING_OF_TIME  # the latest row that a `with_watermark` has seen
-    heard_us: int = 0  # when, by the clock
-    exact_us: int = BEGINNING_OF_TIME  # the last watermark that was sent ahead of a late row
+    watermark_us: Micros = BEGINNING_OF_TIME  # of its input; for `with_watermark`, of its output
+    wake_us: Micros | None = None  # when it wants to be called by the clock
+    latest_us: Micros = BEGINNING_OF_TIME  # the latest row that a `with_watermark` has seen
+    heard_us: Micros = 0  # when, by the clock
+    exact_us: Micros = BEGINNING_OF_TIME  # the last watermark that was sent ahead of a late row
     idle: bool = False
 
 

@@ -1,7 +1,7 @@
 """Messages on their way to the owners of keys: hop by hop, each hop confirmed or another tried."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headwater.model.peers import NodeId, Peer
 from headwater.overlay import messages as m
@@ -9,9 +9,6 @@ from headwater.overlay.events import Deliver, Phase
 
 if TYPE_CHECKING:
     from headwater.overlay.ring import Ring
-
-PAYLOAD_BYTES_MAX: Final = 64 << 10  # of what is carried: it is kept until the next hop has it
-HOPS_MAX: Final = 64  # 128 bits have 32 digits; more hops than twice that are a loop
 
 
 @dataclass(slots=True)
@@ -93,7 +90,7 @@ class Forwarding:
         if ring.phase is not Phase.ACTIVE:
             self._hold(message)
             return
-        if message.hops > HOPS_MAX or _payload_bytes(message) > PAYLOAD_BYTES_MAX:
+        if message.hops >= m.HOPS_MAX or _payload_bytes(message) > m.PAYLOAD_BYTES_MAX:
             self.undelivered += 1
             return
         never = refused | {message.cargo.joiner.id} if isinstance(message.cargo, m.JoinAsked) else refused

@@ -6,11 +6,19 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from headwater.model.peers import NodeId, Peer
+from headwater.model.ids import Number
+from headwater.model.peers import DIGITS, NodeId, Peer
 
 PEERS_MAX: Final = 512  # in one message: rows of a table and a leaf set are far fewer
+PAYLOAD_BYTES_MAX: Final = 64 << 10  # of what is carried, or goes down a tree: it is kept until the next hop has it
+RTT_US_MAX: Final = 60_000_000  # questions wait for thrice as long: whoever says more is not waited for even longer
+HOPS_MAX: Final = 64  # 128 bits have 32 digits; more hops than twice that are a loop
 
 Peers = Annotated[tuple[Peer, ...], Meta(max_length=PEERS_MAX)]
+Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
+Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Row = Annotated[int, Meta(ge=0, lt=DIGITS)]  # of a table
 Ids = Annotated[tuple[NodeId, ...], Meta(max_length=PEERS_MAX)]
 
 
@@ -32,16 +40,16 @@ class Heartbeat(Message, frozen=True, tag="hb"):
 class Ping(Message, frozen=True, tag="pi"):
     """Are you here? `sent_us` is the asker's own clock, and comes back."""
 
-    sent_us: int
-    about: int = 0  # of an asker who wants to know it for somebody else
+    sent_us: Number
+    about: Number = 0  # of an asker who wants to know it for somebody else
 
 
 class Pong(Message, frozen=True, tag="po"):
     """I am here, and my links are as congested as this (0 to 1)."""
 
-    sent_us: int
-    congestion: float = 0.0
-    about: int = 0
+    sent_us: Number
+    congestion: Share = 0.0
+    about: Number = 0
     is_active: bool = True  # False: I am on my way into the ring myself, so do not join through me
 
 
@@ -90,7 +98,7 @@ class Leaving(Message, frozen=True, tag="lv"):
 class RowAsked(Message, frozen=True, tag="ra"):
     """Who is in this row of your table?"""
 
-    row: int
+    row: Row
 
 
 class RowTold(Message, frozen=True, tag="rt"):
@@ -120,7 +128,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     """Something for whoever owns the key; the ring does not look into it."""
 
     origin: Peer
-    payload: bytes
+    payload: Payload
 
 
 Cargo = JoinAsked | PlaceAsked | Carried
@@ -129,16 +137,16 @@ Cargo = JoinAsked | PlaceAsked | Carried
 class Routed(Message, frozen=True, tag="ro"):
     """On its way to a key. The number is the same on the whole way: what comes twice is taken once."""
 
-    number: int
+    number: Number
     key: NodeId
     cargo: Cargo
-    hops: int = 0
+    hops: Hops = 0
 
 
 class RoutedTaken(Message, frozen=True, tag="rk"):
     """I have it; or, not taken, it asks for a place in a ring that I am not in myself yet."""
 
-    number: int
+    number: Number
     taken: bool = True
 
 

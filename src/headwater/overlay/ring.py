@@ -50,7 +50,6 @@ UPKEEP: Final = ("upkeep", b"")
 ANNOUNCEMENT: Final = ("announcement", b"")
 NEWCOMERS: Final = ("newcomers", b"")
 HEARSAY_MAX: Final = 1_000  # questions that are open when nobody more is asked on hearsay: a leaf set is 24
-RTT_US_MAX: Final = 60_000_000  # questions wait for thrice as long: whoever says more is not waited for even longer
 MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured: upkeep comes again
 
 
@@ -193,7 +192,7 @@ class Ring:
 
     def _pong_heard(self, message: m.Pong) -> None:
         sender = message.sender
-        rtt_us = min(max(0, self.now - message.sent_us), RTT_US_MAX)  # it may answer what we never asked
+        rtt_us = min(max(0, self.now - message.sent_us), m.RTT_US_MAX)  # it may answer what we never asked
         congestion = message.congestion if 0 <= message.congestion <= 1 else 1.0
         self.known.measured(sender, rtt_us, congestion)
         if self.phase is Phase.JOINING:

@@ -5,8 +5,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headwater.model.ids import FIGURE_MAX, NUMBER_MAX, Figure, Number
 from headwater.model.peers import NodeId, Peer
-from headwater.overlay.messages import Message
+from headwater.overlay.messages import Hops, Message, Payload
 
 CHILDREN_MAX: Final = 4_096  # of one node in one tree
 SUMMARIES_MAX: Final = 64  # names in one aggregate
@@ -17,16 +18,16 @@ PATH_MAX: Final = 64  # nodes from a leaf of a tree to its root; a ring of 128 b
 class Summary(msgspec.Struct, frozen=True, array_like=True):
     """A number added up over a tree: how often, how much, between what."""
 
-    count: int
-    total: float
-    least: float
-    most: float
+    count: Number
+    total: Figure
+    least: Figure
+    most: Figure
 
     def with_(self, other: "Summary") -> "Summary":
-        """Return both together."""
+        """Return both together, as far as that can be told."""
         return Summary(
-            self.count + other.count,
-            self.total + other.total,
+            min(NUMBER_MAX, self.count + other.count),
+            max(-FIGURE_MAX, min(FIGURE_MAX, self.total + other.total)),
             min(self.least, other.least),
             max(self.most, other.most),
         )
@@ -65,16 +66,17 @@ class TreeUp(Message, frozen=True, tag="tu"):
     """On its way to the root, which sends it down to everybody."""
 
     key: NodeId
-    number: int
-    payload: bytes
+    number: Number
+    payload: Payload
+    hops: Hops = 0
 
 
 class TreeDown(Message, frozen=True, tag="td"):
     """For everybody below."""
 
     key: NodeId
-    number: int
-    payload: bytes
+    number: Number
+    payload: Payload
 
 
 AnyTreeMessage = TreeJoin | TreeTold | TreeLeave | TreeUp | TreeDown

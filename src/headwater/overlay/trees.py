@@ -19,6 +19,7 @@ from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND, Duration, Instant
 from headwater.overlay import tree_messages as m
 from headwater.overlay.events import Phase
+from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.ring import Ring
 from headwater.overlay.timers import Timers
 
@@ -315,8 +316,9 @@ class Trees:
                 self._told(message)
             case m.TreeLeave():
                 self._leave_heard(message)
-            case m.TreeUp(_, key, number, payload):
-                self._go_up(key, number, payload)
+            case m.TreeUp(_, key, number, payload, hops):
+                if hops < HOPS_MAX:  # else it goes round, while the ring is changing
+                    self._go_up(key, number, payload, hops + 1)
             case m.TreeDown(_, key, number, payload):
                 self._go_down(key, number, payload)
 
@@ -371,14 +373,14 @@ class Trees:
 
     # --- up and down --------------------------------------------------------------------------------------------------
 
-    def _go_up(self, key: NodeId, number: int, payload: bytes) -> None:
+    def _go_up(self, key: NodeId, number: int, payload: bytes, hops: int = 0) -> None:
         tree = self._trees.get(key)
         if tree is None:
             hop = self._ring.next_hop(key) if self._ring.phase is Phase.ACTIVE else None
             if hop is not None:
-                self._send(hop, m.TreeUp(self._ring.own, key, number, payload))
+                self._send(hop, m.TreeUp(self._ring.own, key, number, payload, hops))
         elif tree.parent is not None:
-            self._send(tree.parent, m.TreeUp(self._ring.own, key, number, payload))
+            self._send(tree.parent, m.TreeUp(self._ring.own, key, number, payload, hops))
         elif tree.is_rooted:
             self._go_down(key, number, payload)
 

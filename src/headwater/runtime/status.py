@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headwater.engine.ledger import Ledger
+from headwater.model.ids import Figure, Number
 
 
 class AppState(StrEnum):
@@ -19,10 +20,10 @@ class AppState(StrEnum):
 class Latency:
     """End-to-end latency of the sampled rows, in milliseconds; None while there is no sample."""
 
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    rows: int = 0  # in the sample
+    p50: Figure | None
+    p95: Figure | None
+    p99: Figure | None
+    rows: Number = 0  # in the sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from headwater.engine.times import Times
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError
 from headwater.model.ids import APP_CHARS_MAX, INSTANCES_MAX, NAME_CHARS_MAX
@@ -41,11 +42,11 @@ from headwater.node.messages import (
 )
 from headwater.node.row_messages import HomeWanted
 from headwater.node.state_messages import StateSought
-from headwater.overlay.messages import Heartbeat, Message
+from headwater.overlay.messages import Heartbeat, Pong
 from headwater.runtime.links.incoming import message_decoder
-from headwater.runtime.links.speech import packed, unpacked
+from headwater.runtime.links.speech import Asked, Greeting, ToDialler, packed, unpacked
 from headwater.runtime.service.flow_text import read_flow
-from headwater.runtime.service.questions import AnswerKind, QuestionKind
+from headwater.runtime.service.questions import AnswerKind, Forget, QuestionKind, question_decoder
 from headwater.runtime.service.requests import REQUESTS
 from headwater.runtime.wire import BrokenFrame
 from tests.runtime.links.fuzz import decode_anything
@@ -157,6 +158,8 @@ def register(sources: int = 1, chains: int = 1, name: str = "a") -> RegisterAske
         (start(name="c" * NAME_CHARS_MAX), start(name="c" * (NAME_CHARS_MAX + 1))),
         (start(operators=OPERATORS_MAX), start(operators=OPERATORS_MAX + 1)),
         (start(operators=0), start(operators=-1)),
+        (start(stage=CHAINS_MAX), start(stage=CHAINS_MAX + 1)),
+        (start(stage=0), start(stage=-1)),
         (start(sources=(0,) * SOURCES_MAX), start(sources=(0,) * (SOURCES_MAX + 1))),
         (register(sources=SOURCES_MAX), register(sources=SOURCES_MAX + 1)),
         (register(chains=CHAINS_MAX), register(chains=CHAINS_MAX + 1)),
@@ -184,14 +187,14 @@ def test_names_and_numbers_are_taken_up_to_their_limit_and_no_further(
         message_decoder.decode(msgspec.msgpack.encode(beyond))
 
 
-def unlimited(kind: inspect.Type, path: str, above: tuple[inspect.Type, ...] = ()) -> Iterator[str]:
-    """Where in a type there may be as much as anybody likes to send."""
+def unlimited(kind: inspect.Type, path: str, above: tuple[type, ...] = ()) -> Iterator[str]:
+    """Where in a type there may be as much as anybody likes to send, or a number that nobody can reckon with."""
     match kind:
         case inspect.Metadata(type=inner):
             yield from unlimited(inner, path, above)
-        case inspect.StructType() if kind not in above:
+        case inspect.StructType() | inspect.DataclassType() if kind.cls not in above:
             for field in kind.fields:
-                yield from unlimited(field.type, f"{path}.{field.name}", (*above, kind))
+                yield from unlimited(field.type, f"{path}.{field.name}", (*above, kind.cls))
         case inspect.NamedTupleType():
             for field in kind.fields:
                 yield from unlimited(field.type, f"{path}.{field.name}", above)
@@ -201,17 +204,54 @@ def unlimited(kind: inspect.Type, path: str, above: tuple[inspect.Type, ...] = (
         case inspect.UnionType():
             for one in kind.types:
                 yield from unlimited(one, path, above)
+        case inspect.IntType() | inspect.FloatType():
+            if (kind.ge is None and kind.gt is None) or (kind.le is None and kind.lt is None):
+                yield path
+        case inspect.StrType() | inspect.BytesType():
+            if kind.max_length is None:
+                yield path
         case inspect.CollectionType() | inspect.DictType():
             if kind.max_length is None:
                 yield path
             inner = kind.value_type if isinstance(kind, inspect.DictType) else kind.item_type
             yield from unlimited(inner, f"{path}[]", above)
+            if isinstance(kind, inspect.DictType):
+                yield from unlimited(kind.key_type, f"{path} by name", above)
+        case inspect.RawType():
+            assert path in ("Asked.request", "Answered.answer"), path  # bytes of a frame, decoded by types below
+        case _:
+            harmless = (inspect.BoolType, inspect.NoneType, inspect.EnumType, inspect.LiteralType, inspect.StructType)
+            assert isinstance(kind, harmless), (path, kind)
 
 
-@pytest.mark.parametrize("kind", AnyNodeMessage.__args__, ids=lambda kind: kind.__name__)
-def test_every_list_in_a_message_has_a_limit(kind: type[Message]) -> None:
-    """A hundred thousand peers in one message took the node that asked them all seven seconds, in which it is dead."""
+SPOKEN = (Greeting, Asked, *get_args(ToDialler))
+KEPT = (Times,)  # state of an instance that moves
+
+
+@pytest.mark.parametrize("kind", [*get_args(AnyNodeMessage), *CALLS, *SPOKEN, *KEPT], ids=lambda kind: kind.__name__)
+def test_everything_in_a_message_has_a_limit(kind: type) -> None:
+    """A hundred thousand peers in one message took the node that asked them all seven seconds, in which it is dead.
+
+    A stage of -2^62 ended a steward's tick, forty times a second, and 2^64 - 1 what it wanted to say of the app.
+    """
     assert list(unlimited(inspect.type_info(kind), kind.__name__)) == []
+
+
+@pytest.mark.parametrize("app", ["../etc", "a/b", "a\\n", "", ".a", "a\0", "a@b", "a@0123456", "\u202ea", "a b"])
+def test_an_app_is_called_as_a_user_may_call_it(app: str) -> None:
+    """Its name comes to stand in logs, metrics, store keys and the names of files."""
+    for name in ("taxi", "a.b-c_D9", "taxi@0123abcd"):
+        message_decoder.decode(msgspec.msgpack.encode(StateSought(A, name, 0, (0, 0))))
+    with pytest.raises(msgspec.ValidationError):
+        message_decoder.decode(msgspec.msgpack.encode(StateSought(A, app, 0, (0, 0))))
+    with pytest.raises(msgspec.ValidationError):
+        question_decoder.decode(msgspec.msgpack.encode(Forget(app)))
+
+
+@pytest.mark.parametrize("figure", [float("nan"), float("inf"), -float("inf"), 2.0])
+def test_a_figure_is_a_number_within_its_bounds(figure: float) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        message_decoder.decode(msgspec.msgpack.encode(Pong(A, 1, figure)))
 
 
 def placed(*instances: int, whences: int = 0) -> Entry:

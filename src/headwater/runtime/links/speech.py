@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
+from headwater.model.ids import Number
 from headwater.model.peers import ID_BYTES
 from headwater.runtime.links.limits import NAME_CHARS_MAX, REFUSAL_CHARS_MAX
 from headwater.runtime.wire import BrokenFrame
@@ -28,7 +29,7 @@ Told = Annotated[str, Meta(max_length=REFUSAL_CHARS_MAX)]
 class Greeting(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     """I come as a node, or as a user; name and id count only where there are no certificates."""
 
-    version: int
+    version: Number
     kind: Kind
     name: Name = ""
     id: Annotated[bytes, Meta(max_length=ID_BYTES)] = b""
@@ -37,7 +38,7 @@ class Greeting(msgspec.Struct, array_like=True, tag="hello", frozen=True):
 class Welcome(msgspec.Struct, array_like=True, tag="welcome", frozen=True):
     """You are let in."""
 
-    version: int
+    version: Number
 
 
 class Refusal(msgspec.Struct, array_like=True, tag="refusal", frozen=True):
@@ -57,21 +58,21 @@ class Refusal(msgspec.Struct, array_like=True, tag="refusal", frozen=True):
 class Asked(msgspec.Struct, array_like=True, tag="ask", frozen=True):
     """A user's request, by a number of the user's choice."""
 
-    number: int
+    number: Number
     request: msgspec.Raw
 
 
 class Answered(msgspec.Struct, array_like=True, tag="answer", frozen=True):
     """The answer to the request of this number."""
 
-    number: int
+    number: Number
     answer: msgspec.Raw
 
 
 class NotDone(msgspec.Struct, array_like=True, tag="not-done", frozen=True):
     """The request of this number is refused, or has failed."""
 
-    number: int
+    number: Number
     refusal: Refusal
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.engine.ledger import Ledger
+from headwater.model.ids import LIST_MAX, AppName, Number, SaidMany
 from headwater.model.peers import NodeId, Peer
 from headwater.node.messages import FLOW_BYTES_MAX
 from headwater.runtime.service.requests import (
@@ -29,6 +30,7 @@ from headwater.runtime.service.requests import (
 
 HOPS_MAX: Final = 40  # of a question that goes along the ring; a ring of 128 bits needs 33
 
+Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
 
 
@@ -53,9 +55,9 @@ class Greeted(msgspec.Struct, frozen=True, tag="greeted"):
 class PartInShort(msgspec.Struct, frozen=True, array_like=True):
     """An app of which something is on a node, as far as a list of apps shows it."""
 
-    id: Text
+    id: AppName
     owner: NodeId
-    sources: int  # that are open here
+    sources: Number  # that are open here
     has_failed: bool
     is_troubled: bool  # something could not be started, and is tried again
     is_idle: bool  # all sources here have ended, and nothing waits
@@ -66,19 +68,19 @@ class Looked(msgspec.Struct, frozen=True, tag="looked"):
     """This."""
 
     peer: Peer
-    leaves: tuple[Peer, ...]
+    leaves: Annotated[tuple[Peer, ...], Meta(max_length=LIST_MAX)]
     node: NodeLine
-    owned: list[OwnedLine]
-    awaited: list[str]  # ids of apps that nobody runs and that are wanted nevertheless, as in an upgrade
-    parts: list[PartInShort]
-    runs: list[str]  # ids of apps of which something runs here
+    owned: Annotated[list[OwnedLine], Meta(max_length=LIST_MAX)]
+    awaited: SaidMany  # ids of apps that nobody runs and that are wanted nevertheless, as in an upgrade
+    parts: Annotated[list[PartInShort], Meta(max_length=LIST_MAX)]
+    runs: SaidMany  # ids of apps of which something runs here
 
 
 class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
     """An app, and the node that answers for it."""
 
-    name: Text
-    id: Text
+    name: AppName
+    id: AppName
     owner: Peer
     submitter: Text
 
@@ -91,14 +93,14 @@ class Publish(msgspec.Struct, frozen=True, tag="publish"):
 
     app: Whereabouts
     instead_of: Text = ""  # the id of an app that has ended, or of the version before: that one gives way
-    hops: int = 0
+    hops: Hops = 0
 
 
 class Find(msgspec.Struct, frozen=True, tag="find"):
     """On its way along the ring to whoever keeps names like this one: where is this app?"""
 
     name: Text
-    hops: int = 0
+    hops: Hops = 0
 
 
 class Found(msgspec.Struct, frozen=True, tag="found"):
@@ -151,8 +153,8 @@ class PartHere(msgspec.Struct, frozen=True, tag="part-here"):
 class Room(msgspec.Struct, frozen=True, array_like=True):
     """How many operators run on a node, of all apps, and how many may."""
 
-    load: int = 0
-    capacity: int = 0
+    load: Number = 0
+    capacity: Number = 0
 
 
 class PartTold(msgspec.Struct, frozen=True, tag="part-told"):
@@ -172,7 +174,7 @@ class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
     """This app has ended: delete what you have of it."""
 
-    app: Text
+    app: AppName
 
 
 class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
@@ -190,7 +192,7 @@ class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
 class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
     """I leave for good, and this is what I have done for your app."""
 
-    app: Text
+    app: AppName
     store: Text
     ledger: Ledger
 
@@ -219,10 +221,10 @@ class UpgradeHere(msgspec.Struct, frozen=True, tag="upgrade-here"):
 class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
     """Let this app go on with what you have of another one, whose next version it is; or only say whether it could."""
 
-    app: Text
+    app: AppName
     key: NodeId
     flow: Flow
-    predecessor: Text
+    predecessor: AppName
     given_up: Texts
     takes_rows: bool
     only_check: bool = False
@@ -231,7 +233,7 @@ class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
 class Hold(msgspec.Struct, frozen=True, tag="hold"):
     """Read no sources of this app, and let the clock begin nothing, until its upgrade is over; or again."""
 
-    app: Text
+    app: AppName
     is_held: bool
 
 

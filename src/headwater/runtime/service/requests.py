@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from headwater.dataflow.explained import Explained
 from headwater.engine.ledger import Ledger
+from headwater.model.ids import LIST_MAX, CountByName, Figure, Number, Said, SaidAll, SaidByName, SaidMany, Signed
 from headwater.model.peers import Peer
 from headwater.node.messages import FLOW_BYTES_MAX, Placed
 from headwater.runtime.identity import Role
@@ -110,70 +111,70 @@ class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
 class SourceLine(msgspec.Struct, frozen=True):
     """A source that is read on a node, or would be."""
 
-    name: str
-    kind: str
-    guarantee: str
-    rows: int  # since the node was started
-    rate: float  # rows a second, of late
-    state: str  # reading, paused, ended, stopped (its app has failed), held (for an upgrade)
+    name: Said
+    kind: Said
+    guarantee: Said
+    rows: Number  # since the node was started
+    rate: Figure  # rows a second, of late
+    state: Said  # reading, paused, ended, stopped (its app has failed), held (for an upgrade)
 
 
 class InstanceLine(msgspec.Struct, frozen=True):
     """An instance that runs on a node."""
 
-    number: int
-    name: str
-    rows_in: int
-    rows_out: int
-    waiting: int
-    rate: float
+    number: Number
+    name: Said
+    rows_in: Number
+    rows_out: Number
+    waiting: Signed
+    rate: Figure
 
 
 class SinkLine(msgspec.Struct, frozen=True):
     """A sink that is written on a node."""
 
-    number: int  # of the queue that feeds it
-    name: str
-    kind: str
-    guarantee: str
-    rows: int
-    waiting: int
-    rate: float
+    number: Number  # of the queue that feeds it
+    name: Said
+    kind: Said
+    guarantee: Said
+    rows: Number
+    waiting: Signed
+    rate: Figure
     latency: Latency  # of late
 
 
 class PartLine(msgspec.Struct, frozen=True):
     """What a node has of an app."""
 
-    node: str
-    zone: str
-    state: str
-    error: str
-    above: list[str]  # the nodes above it in the app's tree, up to the root, as far as it knows
-    troubles: list[str]  # what could not be started here, and is tried again
-    sources: list[SourceLine]
-    instances: list[InstanceLine]
-    sinks: list[SinkLine]
-    leaving: dict[str, int]  # rows that wait here for instances elsewhere, by instance
+    node: Said
+    zone: Said
+    state: Said
+    error: Said
+    above: SaidMany  # the nodes above it in the app's tree, up to the root, as far as it knows
+    troubles: SaidMany  # what could not be started here, and is tried again
+    sources: Annotated[list[SourceLine], Meta(max_length=LIST_MAX)]
+    instances: Annotated[list[InstanceLine], Meta(max_length=LIST_MAX)]
+    sinks: Annotated[list[SinkLine], Meta(max_length=LIST_MAX)]
+    leaving: CountByName  # rows that wait here for instances elsewhere, by instance
     ledger: Ledger
     is_idle: bool  # all sources here have ended or are held, and nothing waits
     is_held: bool  # for an upgrade
-    activity: int  # grows with all that happens to the queues here
-    store: str  # the name of the store it is in
+    activity: Number  # grows with all that happens to the queues here
+    store: Said  # the name of the store it is in
 
 
 class OwnedLine(msgspec.Struct, frozen=True):
     """An app that was submitted to a node."""
 
-    name: str  # as users call it
-    id: str  # of this submission
+    name: Said  # as users call it
+    id: Said  # of this submission
     owner: Peer
-    submitter: str
+    submitter: Said
     runs: bool
-    version: int
-    upgrading: str  # how far an upgrade is; empty: there is none
-    placed: tuple[Placed, ...]
-    sources: tuple[Peer, ...]  # the nodes at which they are read
+    version: Number
+    upgrading: Said  # how far an upgrade is; empty: there is none
+    placed: Annotated[tuple[Placed, ...], Meta(max_length=LIST_MAX)]
+    sources: Annotated[tuple[Peer, ...], Meta(max_length=LIST_MAX)]  # the nodes at which they are read
 
     @property
     def places(self) -> tuple[Peer, ...]:
@@ -185,14 +186,14 @@ class OwnedLine(msgspec.Struct, frozen=True):
 class NodeLine:
     """One node."""
 
-    id: str
-    address: str
-    zone: str
-    load: int  # operators
-    capacity: int
-    apps: int  # of which something is here
-    refused: dict[str, int]  # connections and requests, by reason
-    notes: tuple[str, ...] = ()
+    id: Said
+    address: Said
+    zone: Said
+    load: Number  # operators
+    capacity: Number
+    apps: Number  # of which something is here
+    refused: CountByName  # connections and requests, by reason
+    notes: SaidAll = ()
     is_draining: bool = False  # it is to leave for good
 
 
@@ -202,120 +203,120 @@ class NodeLine:
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     """It is being deployed."""
 
-    app: str
-    id: str
-    owner: str
+    app: Said
+    id: Said
+    owner: Said
 
 
 class AppLine(msgspec.Struct, frozen=True):
     """One app, in a list."""
 
-    name: str
-    id: str
-    owner: str
-    submitter: str
-    state: str
-    version: int
-    nodes: int
+    name: Said
+    id: Said
+    owner: Said
+    submitter: Said
+    state: Said
+    version: Number
+    nodes: Number
 
 
 class AppsTold(msgspec.Struct, frozen=True, tag="apps-told"):
     """These."""
 
-    apps: list[AppLine]
-    silent: list[str]  # nodes that did not answer, and have something of these, or may have others
+    apps: Annotated[list[AppLine], Meta(max_length=LIST_MAX)]
+    silent: SaidMany  # nodes that did not answer, and have something of these, or may have others
 
 
 class NodesTold(msgspec.Struct, frozen=True, tag="nodes-told"):
     """These."""
 
-    nodes: list[NodeLine]
-    silent: list[str]
+    nodes: Annotated[list[NodeLine], Meta(max_length=LIST_MAX)]
+    silent: SaidMany
 
 
 class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
     """How an app is, over all nodes."""
 
-    name: str
-    id: str
-    version: int
-    owner: str
-    submitter: str
-    state: str  # deploying, running, finished, failed, troubled (something is tried again), upgrading, nodes away
-    errors: list[str]
-    notes: list[str]  # how far an upgrade is, or how the last one ended
-    parts: list[PartLine]
-    homes: dict[str, str]  # the node of each instance, by number
-    missing: list[str]  # instances and sources that are not where they should be
-    rows_in: int
-    rows_out: int
-    waiting: int  # at the nodes that have told
+    name: Said
+    id: Said
+    version: Number
+    owner: Said
+    submitter: Said
+    state: Said  # deploying, running, finished, failed, troubled (something is tried again), upgrading, nodes away
+    errors: SaidMany
+    notes: SaidMany  # how far an upgrade is, or how the last one ended
+    parts: Annotated[list[PartLine], Meta(max_length=LIST_MAX)]
+    homes: SaidByName  # the node of each instance, by number
+    missing: SaidMany  # instances and sources that are not where they should be
+    rows_in: Number
+    rows_out: Number
+    waiting: Signed  # at the nodes that have told
     ledger: Ledger
     is_balanced: bool
-    activity: int
-    silent: list[str]  # nodes that have something of it
-    unaccounted: list[str] = []  # silent nodes that had something of it before, and whose account is lacking
+    activity: Number
+    silent: SaidMany  # nodes that have something of it
+    unaccounted: SaidMany = []  # silent nodes that had something of it before, and whose account is lacking
 
 
 class ExplainTold(Explained, frozen=True, kw_only=True, tag="explain-told"):
     """This: operators, chains, sinks and routes."""
 
-    app: str
-    id: str
-    version: int
-    owner: str
+    app: Said
+    id: Said
+    version: Number
+    owner: Said
 
 
 class FlowTold(msgspec.Struct, frozen=True, tag="flow-told"):
     """This, as its submitter has signed it."""
 
-    app: str
+    app: Said
     flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
 
 
 class UpgradeTold(msgspec.Struct, frozen=True, tag="upgrade-told"):
     """An upgrade was begun, or could be."""
 
-    app: str
-    id: str  # of the version that is to be replaced
-    successor: str  # the id of the one that takes its place; empty: only checked
-    version: int  # of the successor
-    kept: tuple[str, ...]  # operators, sources and sinks that go on where they stand
-    begun: tuple[str, ...]  # that begin with nothing
-    given_up: tuple[str, ...]
+    app: Said
+    id: Said  # of the version that is to be replaced
+    successor: Said  # the id of the one that takes its place; empty: only checked
+    version: Number  # of the successor
+    kept: SaidAll  # operators, sources and sinks that go on where they stand
+    begun: SaidAll  # that begin with nothing
+    given_up: SaidAll
     takes_rows: bool  # that wait, since the version before has failed and cannot let them through
-    options: tuple[str, ...] = ()  # that the version before was told, and the next one is too; without passwords
+    options: SaidAll = ()  # that the version before was told, and the next one is too; without passwords
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """It has ended."""
 
-    app: str
+    app: Said
 
 
 class DrainTold(msgspec.Struct, frozen=True, tag="drain-told"):
     """It is going to leave, once this has moved; or it stays."""
 
-    node: str
-    left: list[str]  # instances, by app and number
-    waits_for: str = ""  # when no instance runs there any more
+    node: Said
+    left: SaidMany  # instances, by app and number
+    waits_for: Said = ""  # when no instance runs there any more
     is_leaving: bool = True
 
 
 class LogLine(msgspec.Struct, frozen=True):
     """One line of a node's log."""
 
-    node: str
-    at_us: int
-    level: str
-    text: str
+    node: Said
+    at_us: Number
+    level: Said
+    text: Said
 
 
 class LogsTold(msgspec.Struct, frozen=True, tag="logs-told"):
     """These, the latest last."""
 
-    lines: list[LogLine]
-    silent: list[str]
+    lines: Annotated[list[LogLine], Meta(max_length=LIST_MAX)]
+    silent: SaidMany
 
 
 REQUESTS: Final = RequestTable(
