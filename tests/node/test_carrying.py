@@ -16,7 +16,7 @@ from headwater.engine.store import schemas_prefix
 from headwater.model.batch import decode_entry, encode_entry, schema_id
 from headwater.model.ids import InstanceId
 from headwater.model.peers import Peer, key_of
-from headwater.node import carrying
+from headwater.node import receiving
 from headwater.node.events import MessageReceived, NoteRefused, SendMessage
 from headwater.node.row_messages import RowsKept, RowsSent, Sending, schema_name
 from headwater.overlay.messages import HOPS_MAX
@@ -196,12 +196,12 @@ def bring(host: "Captured", number: int, column: str) -> list[Any]:
 def test_the_schemas_of_an_app_have_a_limit_in_bytes_and_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if their rows are good."""
     host = Captured()
-    monkeypatch.setattr(carrying, "SCHEMAS_OF_APP_MAX", schemas_bytes_of(host) + 100_000)
+    monkeypatch.setattr(receiving, "SCHEMAS_OF_APP_MAX", schemas_bytes_of(host) + 100_000)
     answers = [answer for number in range(30) for answer in bring(host, number, f"{number} " + "x" * 10_000)]
     assert {type(one) for one in answers} == {RowsKept, NoteRefused}
     assert any("more than" in one.why for one in answers if isinstance(one, NoteRefused))
     app = host.node.carrying.apps["few"]
-    assert 50_000 < schemas_bytes_of(host) == app.schemas_bytes <= carrying.SCHEMAS_OF_APP_MAX
+    assert 50_000 < schemas_bytes_of(host) == app.schemas_bytes <= receiving.SCHEMAS_OF_APP_MAX
     host.node.plant.forget("few", host.world.timeline.now)
     with host.node.plant.store.read() as snapshot:
         assert schemas_bytes(snapshot, app.id) == 0
@@ -209,7 +209,7 @@ def test_the_schemas_of_an_app_have_a_limit_in_bytes_and_go_with_it(monkeypatch:
 
 def test_the_schemas_of_all_apps_have_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Captured()
-    monkeypatch.setattr(carrying, "SCHEMAS_OF_NODE_MAX", schemas_bytes_of(host))
+    monkeypatch.setattr(receiving, "SCHEMAS_OF_NODE_MAX", schemas_bytes_of(host))
     answers = bring(host, 1, "one more")
     assert [type(one) for one in answers] == [NoteRefused]
     assert "all apps" in answers[0].why

@@ -9,76 +9,29 @@ A node on the way keeps nothing: rows lie in the outbox of the node that made th
 taken, whatever happens in between. What is not answered in time is sent again from the first unanswered entry on.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
-import pyarrow as pa
-
-from headwater.engine.admitting import Admitting, check_header
-from headwater.engine.channels import (
-    Stretch,
-    check_entries,
-    check_origin,
-    expected_from,
-    hand_on,
-    origin_of,
-    read_stretch,
-    receive,
-)
-from headwater.engine.measuring import SCHEMA_BYTES_MAX, check_schema
-from headwater.engine.plans import ChainPlan
-from headwater.engine.schemas import KnownSchema, Schemas, schemas_bytes
-from headwater.engine.store import Snapshot, Store, Transaction, read_queue, schema_key
-from headwater.model.batch import Entry, decode_entry
+from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
+from headwater.engine.schemas import schemas_bytes
+from headwater.engine.store import read_queue, schema_key
+from headwater.model.batch import decode_entry
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import Instant
 from headwater.node import row_messages as m
+from headwater.node.dock import Dock, OpenApp
 from headwater.node.events import NoteRefused, NoteRowsGone, NoteRowsPut
 from headwater.node.outbox import Outbox, UnderWay
 from headwater.node.part import Ground
+from headwater.node.receiving import Receiving
 from headwater.node.wayfinding import Bindings, Seekers
 from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.trees import Trees
 
 BOUND: Final = ("bound", b"")
-SCHEMAS_OF_APP_MAX: Final = 16 << 20  # bytes of the schemas of one app's rows: hundreds, each of a thousand columns
-SCHEMAS_OF_NODE_MAX: Final = 128 << 20  # of all apps
-
-
-class Dock(Protocol):
-    """What a node's engine has for those who carry rows: its store, and who may be let in."""
-
-    store: Store
-    name: bytes  # the store's own
-    schemas: Schemas
-
-    def room_bytes(self, app: AppId) -> int:
-        """Return how many bytes an app's queues may still take."""
-        ...
-
-    def plan(self, instance: InstanceId) -> ChainPlan | None:
-        """Return how an instance is run; None if it is a sink's queue, or its app is not open."""
-        ...
-
-    def holds(self, app: str) -> bool:
-        """Whether anything of an app is in the store, even if it could not be opened."""
-        ...
-
-
-@dataclass(slots=True)
-class OpenApp:
-    """An app that has queues here."""
-
-    id: AppId
-    key: NodeId
-    origin: bytes  # the name of its queues here
-    here: set[int] = field(default_factory=set)  # instances that run here: their rows are taken here
-    leaving: set[int] = field(default_factory=set)  # instances that are moving elsewhere: no more rows are taken
-    schemas_bytes: int = 0  # of its rows' schemas here, when it was opened and as others have brought some since
-
 
 Steward = Callable[[str], Peer | None]
 
@@ -94,7 +47,7 @@ class Carrying:
         self.outboxes: dict[tuple[str, int], Outbox] = {}
         self._bindings = Bindings(self._config.bound_kept)  # what we were told by those below us
         self._seekers = Seekers(self._config.bound_kept)
-        self._admitting = Admitting()
+        self._receiving = None if dock is None else Receiving(dock, self.apps)
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
@@ -410,106 +363,36 @@ class Carrying:
         """
         sending = message.sending
         app = self.apps.get(sending.app)
-        if app is not None and self._dock is not None and sending.instance in app.here | app.leaving:
+        if app is not None and sending.instance in app.here | app.leaving:
             if sending.origin != app.origin:
-                self._keep(message, app, self._dock)
+                self._keep(message, app)
         else:
             self._bring_nearer(message)
 
-    def _keep(self, message: m.RowsSent, app: OpenApp, dock: Dock) -> None:
+    def _keep(self, message: m.RowsSent, app: OpenApp) -> None:
+        assert self._dock is not None
+        assert self._receiving is not None
         sending, ground = message.sending, self._ground
-        identity = InstanceId(app.id, sending.instance)
         try:
             check_origin(sending.origin)
             check_entries(sending.entries, sending.since, sending.until)
             stretch = Stretch(sending.since, sending.until, sending.entries)
-            room = 0 if sending.instance in app.leaving else dock.room_bytes(app.id)
-            until, lacks = self._take(dock, identity, sending, stretch, room)
+            room = 0 if sending.instance in app.leaving else self._dock.room_bytes(app.id)
+            taken = self._receiving.take(app, sending, stretch, room)
         except StoreFull:
             return  # it comes again, when there may be room
         except StoreError as damage:
             ground.emit(NoteRefused(message.keeper, f"rows of {sending.app}: {damage}"))
             return
+        if taken.record is not None:
+            ground.emit(NoteRowsPut(InstanceId(app.id, sending.instance), taken.record))
         kept = m.RowsKept(
             ground.own,
             sending.app,
             sending.instance,
             sending.origin,
-            until,
+            taken.until,
             max(0, room - stretch.size_bytes),
-            lacks_schema=lacks,
+            lacks_schema=taken.lacks_schema,
         )
         ground.send(message.keeper, kept)
-
-    def _take(
-        self, dock: Dock, identity: InstanceId, sending: m.Sending, stretch: Stretch, room: int
-    ) -> tuple[int, bool]:
-        """Store a stretch if there is room; return up to which number all is here, and whether a schema is lacking.
-
-        Of one that is not taken nothing is read or kept: its schemas and the name of its queues are made up easily.
-        """
-        with dock.store.read() as snapshot:
-            expected = expected_from(snapshot, identity, sending.origin, sending.base)
-            if not expected.takes(stretch) or room < stretch.size_bytes:
-                return expected.number, False
-            entries = [decode_entry(encoded) for _, encoded in stretch.entries]
-            schemas = _schemas_of(dock, snapshot, identity.app, sending, entries)
-        if any(entry.rows and entry.schema_id not in schemas for entry in entries):
-            return expected.number, True
-        for entry in entries:
-            if entry.rows:
-                self._admitting.check(entry, schemas[entry.schema_id])
-            else:
-                check_header(entry)
-        return self._store(dock, identity, sending, stretch, schemas), False
-
-    def _store(
-        self, dock: Dock, identity: InstanceId, sending: m.Sending, stretch: Stretch, schemas: dict[int, KnownSchema]
-    ) -> int:
-        """Put a stretch that was looked at, and the schemas of its rows; return up to which number all is here."""
-        app = self.apps[sending.app]
-        with dock.store.write() as txn:
-            received, record = receive(txn, identity, sending.origin, sending.base, stretch)
-            more = self._keep_schemas(dock, txn, app, schemas) if record is not None else 0
-        app.schemas_bytes += more
-        if record is not None:
-            self._ground.emit(NoteRowsPut(identity, record))
-        return max(received.until, sending.base)
-
-    def _keep_schemas(self, dock: Dock, txn: Transaction, app: OpenApp, schemas: dict[int, KnownSchema]) -> int:
-        """Keep those that are not here yet, and return how many bytes they take; StoreError if it is too much."""
-        more = sum(known.size_bytes for one, known in schemas.items() if txn.get(schema_key(app.id, one)) is None)
-        if more and app.schemas_bytes + more > SCHEMAS_OF_APP_MAX:
-            raise StoreError(f"the schemas of its rows have more than {SCHEMAS_OF_APP_MAX >> 20} MiB")
-        if more and sum(one.schemas_bytes for one in self.apps.values()) + more > SCHEMAS_OF_NODE_MAX:
-            raise StoreError(f"the schemas of all apps here have more than {SCHEMAS_OF_NODE_MAX >> 20} MiB")
-        for known in schemas.values():
-            dock.schemas.ensure(txn, app.id, known)
-        return more
-
-
-def _schemas_of(
-    dock: Dock, snapshot: Snapshot, app: AppId, sending: m.Sending, entries: Sequence[Entry]
-) -> dict[int, KnownSchema]:
-    """Return the schemas that entries name, as far as they are here or came along; what none names is not read."""
-    brought = dict(sending.schemas)
-    found = {}
-    for identity in {entry.schema_id for entry in entries if entry.rows}:
-        if snapshot.get(schema_key(app, identity)) is not None:
-            found[identity] = dock.schemas.find(snapshot, app, identity)
-        elif (encoded := brought.get(m.schema_name(identity))) is not None:
-            found[identity] = _read_schema(identity, encoded)
-    return found
-
-
-def _read_schema(identity: int, encoded: bytes) -> KnownSchema:
-    try:
-        check_schema(encoded)
-        schema = pa.ipc.read_schema(pa.py_buffer(encoded))
-        schema.to_string()  # names are looked at when they are read, and may be no text
-        known = KnownSchema.of(schema)
-    except Exception as damage:  # also of those who have registered types of their own: they read what came along
-        raise StoreError(f"what should be a schema is none: {damage}") from damage
-    if known.identity != identity:
-        raise StoreError(f"schema {identity:x} is not what its name says")
-    return known

@@ -89,7 +89,8 @@ class Desk:
             ground.send(self._handing_to, m.HandedOver(ground.own, some))
         self._register.compare()
         for entry in self._register.entries.values():
-            self._claim(entry)
+            with ground.apart("claim"):
+                self._claim(entry)
         if self._handing_to is not None and not self._register.entries:
             self._close()
         else:
@@ -158,14 +159,18 @@ class Desk:
         another tells us; what we kept ourselves has its room.
         """
         for entry in entries:
-            known = self._register.entries.get(entry.spec.name)
-            if known is not None and not entry.is_newer_than(known):
-                if entry.phase in ENDS:
-                    self._end(known)
-                continue
-            has_room = by is None or self._register.has_room_for(entry, by, known)
-            if has_room and is_counted(entry.term, entry.version):
-                self._inherit_newer(entry, known)
+            with self._ground.apart("inherit"):
+                self._inherit_one(entry, by)
+
+    def _inherit_one(self, entry: m.Entry, by: Peer | None) -> None:
+        known = self._register.entries.get(entry.spec.name)
+        if known is not None and not entry.is_newer_than(known):
+            if entry.phase in ENDS:
+                self._end(known)
+            return
+        has_room = by is None or self._register.has_room_for(entry, by, known)
+        if has_room and is_counted(entry.term, entry.version):
+            self._inherit_newer(entry, known)
 
     def _inherit_newer(self, entry: m.Entry, known: m.Entry | None) -> None:
         if known is None and (moved := self._register.whose(entry.spec.name, entry.term)):

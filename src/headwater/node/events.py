@@ -11,6 +11,7 @@ from headwater.model.terms import Lot
 from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.node.messages import AnyNodeMessage, AppSpec, ChainSpec, Placed
 from headwater.overlay.events import CongestionChanged, OverlayConfig, SendingWanted
+from headwater.overlay.mistakes import NoteMistake
 from headwater.overlay.trees import MulticastWanted, NumberChanged, TreeConfig
 
 
@@ -265,6 +266,7 @@ NodeEffect = (
     | NoteDelivered
     | NoteActive
     | NoteDrained
+    | NoteMistake
 )
 
 

@@ -50,7 +50,8 @@ from headwater.model.terms import Lot
 from headwater.model.time import SECOND, Duration, Instant
 from headwater.node import messages as m
 from headwater.node import state_messages as s
-from headwater.node.carrying import Carrying, Dock, OpenApp
+from headwater.node.carrying import Carrying
+from headwater.node.dock import Dock, OpenApp
 from headwater.node.events import EmptyInstance, NoteRefused, NoteRowsGone
 from headwater.node.hosting import Hosting
 from headwater.node.part import Ground

@@ -10,9 +10,10 @@ from headwater.model.peers import Peer
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.node import row_messages, state_messages
-from headwater.node.carrying import BOUND, Carrying, Dock
+from headwater.node.carrying import BOUND, Carrying
 from headwater.node.claims import Claims
 from headwater.node.desk import ANNOUNCE, Desk
+from headwater.node.dock import Dock
 from headwater.node.events import (
     AppClosed,
     AppEndWanted,
@@ -45,6 +46,7 @@ from headwater.node.seeking import Seeking
 from headwater.overlay import events as ring_events
 from headwater.overlay import tree_messages
 from headwater.overlay import trees as tree_events
+from headwater.overlay.mistakes import NoteMistake
 from headwater.overlay.trees import Trees
 from headwater.planner.placement import AlongTheWay, PlacementPolicy
 
@@ -85,7 +87,8 @@ class Node:
         ground.now, ground.out = now, []
         match event:
             case MessageReceived(message):
-                self._hear(message)
+                with ground.apart(type(message).__name__):
+                    self._hear(message)
             case NodeTicked():
                 self._tick()
             case NodeStarted(contacts):
@@ -107,9 +110,9 @@ class Node:
                 self._stay()
             case _:
                 self._rows_event(event)
-        self.moving.settle()
-        self._settle_doubts()
-        self._settle_trees()
+        for settle in (self.moving.settle, self._settle_doubts, self._settle_trees):
+            with ground.apart(settle.__name__):
+                settle()
         return ground.out
 
     def _rows_event(self, event: AppOpened | AppClosed | InstanceOpened | InstanceClosed | RowsWaited) -> None:
@@ -137,6 +140,7 @@ class Node:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
+        assert not self._ground.mistakes, self._ground.mistakes
         for part in (self.ring, self.trees, self.hosting, self.register, self.desk, self.carrying, self.moving):
             part.check()
 
@@ -161,14 +165,22 @@ class Node:
             match effect:
                 case ring_events.Send(to, message):
                     self._ground.out.append(SendMessage(to, message))
-                case ring_events.Deliver(key, origin, payload, hops):
-                    self._ground.emit(NoteDelivered(key, origin, payload, hops))
-                case ring_events.BecomeActive():
-                    self._become_active()
-                case ring_events.NoteLeafGained(peer):
-                    self._leaf_gained(peer)
-                case ring_events.NoteLeafLost(peer, dead):
-                    self._leaf_lost(peer, dead=dead)
+                case NoteMistake():
+                    self._ground.mistaken(effect)
+                case _:
+                    with self._ground.apart(type(effect).__name__):
+                        self._heed(effect)
+
+    def _heed(self, effect: ring_events.Effect) -> None:
+        match effect:
+            case ring_events.Deliver(key, origin, payload, hops):
+                self._ground.emit(NoteDelivered(key, origin, payload, hops))
+            case ring_events.BecomeActive():
+                self._become_active()
+            case ring_events.NoteLeafGained(peer):
+                self._leaf_gained(peer)
+            case ring_events.NoteLeafLost(peer, dead):
+                self._leaf_lost(peer, dead=dead)
 
     def _to_trees(self, event: tree_events.TreeEvent) -> None:
         for effect in self.trees.handle(event, self._ground.now):
@@ -177,6 +189,8 @@ class Node:
                     self._ground.out.append(SendMessage(to, message))
                 case tree_events.HandDown(key, payload):
                     self._ground.emit(NoteHandedDown(key, payload))
+                case NoteMistake():
+                    self._ground.mistaken(effect)
                 case tree_events.DoubtPeer(peer):
                     self._to_ring(ring_events.PeerDoubted(peer))
                 case tree_events.NotePath(key, path, is_rooted):
@@ -237,7 +251,10 @@ class Node:
         if trees_at is not None and trees_at <= ground.now:
             self._to_trees(tree_events.TreeTicked())
         for name, what in ground.timers.due(ground.now):
-            self._due(name, what)
+            with ground.apart(name) as tried:
+                self._due(name, what)
+            if tried.failed and (name, what) not in ground.timers:
+                ground.come_back((name, what), ground.config.retry)
 
     def _due(self, name: str, what: Any) -> None:
         match name:

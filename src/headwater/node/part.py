@@ -8,6 +8,7 @@ from headwater.model.peers import NodeId, Peer, distance
 from headwater.model.time import Duration, Instant
 from headwater.node.events import NodeConfig, NodeEffect, SendMessage
 from headwater.node.messages import AnyNodeMessage
+from headwater.overlay.mistakes import Apart, NoteMistake
 from headwater.overlay.ring import Ring
 from headwater.overlay.timers import Timers
 
@@ -23,6 +24,7 @@ class Ground:
         self.is_draining = False  # this node is to leave for good
         self.timers: Timers[tuple[str, Any]] = Timers()
         self.out: list[NodeEffect] = []
+        self.mistakes = 0  # things that were not done because of one
 
     def send(self, to: Peer, message: AnyNodeMessage) -> None:
         """Send a message to another node, or hear it ourselves in a moment."""
@@ -31,6 +33,15 @@ class Ground:
     def emit(self, effect: NodeEffect) -> None:
         """Want something done."""
         self.out.append(effect)
+
+    def apart(self, where: str) -> Apart:
+        """Do something apart from all else, which a mistake of ours is not to keep from being done."""
+        return Apart(where, self.mistaken)
+
+    def mistaken(self, mistake: NoteMistake) -> None:
+        """Take note that something was not done because of a mistake of ours."""
+        self.mistakes += 1
+        self.emit(mistake)
 
     def come_back(self, name: tuple[str, Any], after: Duration | int) -> None:
         """Come back to something."""

@@ -9,6 +9,7 @@ from headwater.model.peers import NodeId, Peer
 from headwater.model.time import MILLISECOND, SECOND, Duration
 from headwater.overlay.leafset import LEAF_SIDE
 from headwater.overlay.messages import AnyMessage
+from headwater.overlay.mistakes import NoteMistake
 
 
 class Phase(StrEnum):
@@ -108,7 +109,7 @@ class NoteLeafLost(NamedTuple):
     dead: bool
 
 
-Effect = Send | Deliver | BecomeActive | NoteLeafGained | NoteLeafLost
+Effect = Send | Deliver | BecomeActive | NoteLeafGained | NoteLeafLost | NoteMistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

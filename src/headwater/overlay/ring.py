@@ -42,6 +42,7 @@ from headwater.overlay.events import (
 from headwater.overlay.forwarding import Forwarding
 from headwater.overlay.joining import Joining
 from headwater.overlay.known import Known
+from headwater.overlay.mistakes import Apart, NoteMistake
 from headwater.overlay.questions import Question, Questions
 from headwater.overlay.timers import Timers
 
@@ -78,6 +79,7 @@ class Ring:
         self._heard_at: dict[NodeId, Instant] = {}  # of leaves
         self._asked_for: dict[int, tuple[str, Peer]] = {}  # who wants to know whether a peer is there
         self._out: list[Effect] = []
+        self.mistakes = 0  # things that were not done because of one
         self._joining = Joining(self)
         self._forwarding = Forwarding(self)
 
@@ -90,10 +92,10 @@ class Ring:
         match event:
             case Received(message):
                 if self.phase is not Phase.LEFT:
-                    self._hear(message)
+                    with Apart(type(message).__name__, self._mistaken):
+                        self._hear(message)
             case Ticked():
-                for name, what in self.timers.due(now):
-                    self._due(name, what)
+                self._tick()
             case Started(contacts):
                 self._joining.start(contacts)
             case SendingWanted(key, payload):
@@ -119,6 +121,7 @@ class Ring:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
+        assert not self.mistakes, self.mistakes
         self.known.check()
         if self.phase is Phase.ACTIVE:
             assert not self._forwarding.held, "an active peer holds nothing back"
@@ -352,6 +355,17 @@ class Ring:
         self._joining.maybe_active()
 
     # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        for name, what in self.timers.due(self.now):
+            with Apart(name, self._mistaken) as tried:
+                self._due(name, what)
+            if tried.failed and (name, what) not in self.timers:
+                self.come_back((name, what), self.config.heartbeat)
+
+    def _mistaken(self, mistake: NoteMistake) -> None:
+        self.mistakes += 1
+        self.emit(mistake)
 
     def _due(self, name: str, what: Any) -> None:
         match name:

@@ -20,6 +20,7 @@ from headwater.model.time import SECOND, Duration, Instant
 from headwater.overlay import tree_messages as m
 from headwater.overlay.events import Phase
 from headwater.overlay.messages import HOPS_MAX
+from headwater.overlay.mistakes import Apart, NoteMistake
 from headwater.overlay.ring import Ring
 from headwater.overlay.timers import Timers
 
@@ -107,7 +108,7 @@ class DoubtPeer(NamedTuple):
     peer: Peer
 
 
-TreeEffect = SendToTree | HandDown | NotePath | DoubtPeer
+TreeEffect = SendToTree | HandDown | NotePath | DoubtPeer | NoteMistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,7 @@ class Trees:
         self._seen: dict[int, None] = {}
         self._now = Instant(0)
         self._out: list[TreeEffect] = []
+        self.mistakes = 0  # things that were not done because of one
 
     # --- the four handles ---------------------------------------------------------------------------------------------
 
@@ -173,10 +175,13 @@ class Trees:
         self._now, self._out = now, []
         match event:
             case TreeReceived(message):
-                self._hear(message)
+                with Apart(type(message).__name__, self._mistaken):
+                    self._hear(message)
             case TreeTicked():
                 for key in self._timers.due(now):
-                    self._beat(self._trees[key])
+                    self._timers.set(key, Instant(now + self._config.beat))
+                    with Apart("tree", self._mistaken):
+                        self._beat(self._trees[key])
             case MembershipWanted(key):
                 self._tree(key).is_member = True
             case MembershipEnded(key):
@@ -189,6 +194,10 @@ class Trees:
                 self._forget(peer)
         return self._out
 
+    def _mistaken(self, mistake: NoteMistake) -> None:
+        self.mistakes += 1
+        self._out.append(mistake)
+
     def deadline(self) -> Instant | None:
         """Return when to be told the time, whatever else happens."""
         return self._timers.first()
@@ -199,6 +208,7 @@ class Trees:
 
     def check(self) -> None:
         """Raise if something is not as it must be."""
+        assert not self.mistakes, self.mistakes
         for key, tree in self._trees.items():
             assert key == tree.key
             assert key in self._timers, "a tree that nobody comes back to"
@@ -278,7 +288,6 @@ class Trees:
 
     def _beat(self, tree: Tree) -> None:
         """Repeat our wish, look after a parent or children that are silent, and whether we should be the root."""
-        self._timers.set(tree.key, Instant(self._now + self._config.beat))
         quiet = Instant(self._now - self._config.silence_max)
         for child in [one for one in tree.children.values() if one.heard < quiet]:
             del tree.children[child.peer.id]

@@ -14,6 +14,7 @@ import msgspec
 from headwater.model.peers import Peer, id_of
 from headwater.model.time import SECOND, Instant
 from headwater.overlay.events import CongestionChanged
+from headwater.overlay.mistakes import NoteMistake
 from headwater.overlay.table import congestion_of
 from headwater.sim.network import Links, Network
 from headwater.sim.timeline import Timeline
@@ -112,6 +113,8 @@ class World(ABC, Generic[M]):
         if self.witness is not None:
             self.witness.saw(self.timeline.now, address, event)
         for effect in machine.handle(event, self.timeline.now):
+            if isinstance(effect, NoteMistake):
+                raise effect.mistake
             self._do(address, effect)
         if self._check_each:
             machine.check()

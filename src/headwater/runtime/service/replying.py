@@ -149,7 +149,7 @@ class Replies:
             node.config.capacity,
             len(node.plant.parts),
             node.wire.status().refused,
-            tuple(node.engine.notes),
+            (*node.engine.notes, *node.mistakes.notes()),
             node.keeping.is_draining,
         )
 

@@ -52,6 +52,7 @@ from headwater.node.messages import BULKY, AnyNodeMessage, StartAsked
 from headwater.node.node import Node as Machine
 from headwater.overlay.events import CongestionChanged
 from headwater.overlay.messages import Leaving
+from headwater.overlay.mistakes import NoteMistake
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.wire import Wire
@@ -65,6 +66,7 @@ from headwater.runtime.service.holding import Holding
 from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.leftovers import Leftovers
 from headwater.runtime.service.looking import Rates
+from headwater.runtime.service.mistakes import Mistakes
 from headwater.runtime.service.owning import Ownership
 from headwater.runtime.service.plant import KeptFlow, Plant, Startable
 from headwater.runtime.service.replying import Replies
@@ -113,6 +115,7 @@ class NodeService:
         self._is_stopping = self.has_left = False
         self._congestion = 0.0  # as the machines know it
         self.rates = Rates()
+        self.mistakes = Mistakes()
         self.voice = Voice()
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -203,10 +206,25 @@ class NodeService:
         if self.has_left:
             return
         try:
-            for effect in self.machine.handle(event, self.now()):
-                self._do(effect)
+            self._carry_out(self.machine.handle(event, self.now()))
         finally:
             self._set_timer()
+
+    def _carry_out(self, effects: Sequence[NodeEffect]) -> None:
+        """Do what the machines want, each thing apart from the others.
+
+        After one that could not be done nothing is said: others would count on it. They ask again for what they miss.
+        """
+        may_tell = True
+        for effect in effects:
+            is_message = isinstance(effect, SendMessage)
+            if is_message and not may_tell:
+                continue
+            try:
+                self._do(effect)
+            except Exception as mistake:  # of ours, or of whoever had us say what cannot be encoded
+                self.mistakes.note(type(effect).__name__, mistake)
+                may_tell &= is_message
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -221,7 +239,10 @@ class NodeService:
 
     def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
         if isinstance(message, Question | Answer):
-            self.asking.hear(message)
+            try:
+                self.asking.hear(message)
+            except Exception as mistake:  # as above
+                self.mistakes.note(type(message).__name__, mistake)
             return
         if isinstance(message, StartAsked) and self._wishes.are_too_many():  # it is asked again until it is answered
             self.wire.refused(Reason.UNUSABLE, str(message.sender), "too much waits to be started here")
@@ -253,6 +274,8 @@ class NodeService:
                 self._ended.pop(app, asyncio.Event()).set()
             case NoteRefused(sender, why):
                 self.wire.refused(Reason.UNUSABLE, str(sender), why)
+            case NoteMistake(where, mistake):
+                self.mistakes.note(where, mistake)
             case NoteStewardFound(app, steward, _):
                 log.info("%s is in the care of %s", app, steward)
             case NoteDrained():
@@ -351,7 +374,7 @@ class NodeService:
                 asks_at = time.monotonic() + ASK_S
             if time.monotonic() >= peers_at:
                 peers_at = time.monotonic() + PEERS_S
-                self._keep_peers()
+                await self._carefully(self._keep_peers_now())
 
     async def _look_after_parts(self) -> None:
         self.rates.sample(self.plant)
@@ -364,6 +387,9 @@ class NodeService:
         if level != self._congestion:
             self._congestion = level
             self.handle(CongestionChanged(level))
+
+    async def _keep_peers_now(self) -> None:
+        self._keep_peers()
 
     def _keep_peers(self) -> None:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
