@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from headwater.model.ids import FIGURE_MAX, NUMBER_MAX
 from headwater.model.peers import Peer, key_of
 from headwater.model.terms import TERM_MAX, VERSION_MAX, is_counted, term_after
-from headwater.model.time import Instant
+from headwater.model.time import SECOND, Instant
 from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.entries import HELD_MAX, Entries, bytes_of
@@ -13,9 +14,29 @@ from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, Send
 from headwater.node.hosting import ARRIVING_BYTES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
-from headwater.overlay.messages import PAYLOAD_BYTES_MAX, PEERS_MAX, RTT_US_MAX, Carried, LeafTold, Pong, Routed
+from headwater.node.row_messages import InstancesHere, RowsSent, Sending
+from headwater.overlay.messages import (
+    HOPS_MAX,
+    PAYLOAD_BYTES_MAX,
+    PEERS_MAX,
+    RTT_US_MAX,
+    Carried,
+    LeafTold,
+    Ping,
+    Pong,
+    Routed,
+)
+from headwater.overlay.mistakes import NoteMistake
 from headwater.overlay.ring import HEARSAY_MAX
-from headwater.overlay.tree_messages import SUMMARIES_MAX, SUMMARY_NAME_MAX, Summary, TreeJoin, TreeLeave, of_one
+from headwater.overlay.tree_messages import (
+    SUMMARIES_MAX,
+    SUMMARY_NAME_MAX,
+    Summary,
+    TreeJoin,
+    TreeLeave,
+    TreeUp,
+    of_one,
+)
 from headwater.overlay.trees import TREES_MAX
 from headwater.sim.nodes import NodeWorld
 
@@ -259,3 +280,61 @@ def test_a_node_takes_a_bounded_number_of_what_takes_no_room(world: NodeWorld, i
         node.handle(MessageReceived(asked), world.timeline.now)
         node.handle(MessageReceived(m.PathAsked(EVIL, f"app-{number}", key_of("app"), 1, 0)), world.timeline.now)
     assert len(node.hosting.hosted) + len(node.hosting.sourced) == m.PLACES_MAX
+
+
+def test_a_mistake_in_one_app_loses_nothing_of_another(world: NodeWorld) -> None:
+    """A stage that no decoder lets in any more ended a steward's tick, forty times a second, and all that was due."""
+    node, *_ = world.nodes.values()
+    good = entry_of(world, 1, 1, "placing")
+    chains = tuple(m.ChainSpec("chain", 1, stage, (0,)) for stage in (1, -(1 << 62)))
+    bad = msgspec.structs.replace(good, spec=m.AppSpec("bad", key_of("bad"), (EVIL,), chains))
+    now = world.timeline.now
+    said = node.handle(MessageReceived(m.HandedOver(EVIL, (bad, good))), now)
+    said += node.handle(MessageReceived(m.PathTold(EVIL, "bad", 0, (EVIL, node.own))), now)
+    for _ in range(200):
+        at = node.deadline()
+        assert at is not None
+        now = max(now, at)
+        for effect in node.handle(NodeTicked(), now):
+            if isinstance(effect, SendMessage) and isinstance(effect.message, m.RoomAsked):
+                for peer in (EVIL, node.own):
+                    said += node.handle(MessageReceived(m.RoomTold(peer, effect.message.number, 0, 8, ())), now)
+            said.append(effect)
+    noted = [effect for effect in said if isinstance(effect, NoteMistake)]
+    asked = [one.message for one in said if isinstance(one, SendMessage) and isinstance(one.message, m.PathAsked)]
+    assert {type(one.mistake) for one in noted} == {IndexError}
+    assert now - world.timeline.now > 10 * SECOND, "time stands still"
+    assert len(noted) < (now - world.timeline.now) / SECOND * 3, "as often as others have to be asked, and no more"
+    assert len([one for one in asked if one.app == "app"]) > 5
+    with pytest.raises(AssertionError):
+        node.check()  # whoever tests a machine hears of it
+
+
+def relayed(node: Node) -> list[m.AnyNodeMessage]:
+    """Messages that a node passes on, or answers by what they say, with the most that each can say."""
+    far, key = Peer(key_of("far"), "far:1", "here"), key_of("elsewhere")
+    summary = Summary(NUMBER_MAX, FIGURE_MAX, -FIGURE_MAX, FIGURE_MAX)
+    sending = Sending("app", key, 0, bytes(16), 0, 0, 1, (), ())
+    return [
+        *(m.AppClaimed(EVIL, "app", key, TERM_MAX, far, has_ended=False, hops=hops) for hops in (0, HOPS_MAX)),
+        *(m.StewardAsked(EVIL, hops, far, hops, HOPS_MAX) for hops in (0, HOPS_MAX)),
+        *(TreeUp(EVIL, key, hops, b"", hops) for hops in (0, HOPS_MAX)),
+        *(Routed(EVIL, hops, key, Carried(EVIL, b""), hops) for hops in (0, HOPS_MAX)),
+        *(InstancesHere(EVIL, "app", key, ((0, far),), hops) for hops in (0, HOPS_MAX)),
+        *(RowsSent(EVIL, far, far, hops, sending) for hops in (0, HOPS_MAX)),
+        m.Appointed(EVIL, NUMBER_MAX, far, key, HOPS_MAX),
+        Ping(EVIL, NUMBER_MAX, NUMBER_MAX),
+        TreeJoin(EVIL, key, {"n": summary}),
+        TreeJoin(far, key, {"n": summary}),
+        m.StewardTold(EVIL, 1, far, m.APPS_MAX, HOPS_MAX, NUMBER_MAX),
+        m.LoadTold(EVIL, m.OPERATORS_MAX, m.OPERATORS_MAX),
+        m.RoomAsked(EVIL, NUMBER_MAX),
+    ]
+
+
+def test_what_a_node_passes_on_stays_within_bounds(world: NodeWorld) -> None:
+    """Else those who hear it part with the node that passes it on, and not with whoever made it up."""
+    node, *_ = world.nodes.values()
+    for message in relayed(node):
+        READ.decode(msgspec.msgpack.encode(message))
+        heard_for_a_while(node, message, world.timeline.now)
