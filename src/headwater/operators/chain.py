@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.model.dictionaries import roomy
 from headwater.model.entries import ALL_GROUPS
-from headwater.model.errors import UserCodeError
+from headwater.model.errors import StoreError, UserCodeError
 from headwater.model.keys import WrongKey
 from headwater.model.secrets import without_passwords
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
@@ -456,7 +456,7 @@ def _dead_letters(trouble: Sequence[UserCodeError]) -> pa.RecordBatch:
 
 
 def _sentence(failure: BaseException) -> str:
-    told = isinstance(failure, WrongResult | WrongState | WrongKey)
+    told = isinstance(failure, WrongResult | WrongState | WrongKey | StoreError)
     text = without_passwords(str(failure) if told else f"{type(failure).__name__}: {failure}")
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[:ERROR_CHARS_MAX]}... ({len(text)} characters)"
 

@@ -12,8 +12,9 @@ from a peer must never run code, so they are read by an unpickler that knows nex
 - the functions at the end of this module, by which arrays, random generators and bound methods are written. NumPy's own
   would take a crafted dtype from the bytes, and a bound method's own is `getattr`.
 
-So crafted bytes can build a strange learner, or spoil river in the worker that reads them; they reach no file, no
-process, and no code that is not river's or the author's. What river itself cannot pickle is refused.
+So crafted bytes can build a strange learner; they reach no file, no process, and no code that is not river's or the
+author's. What is done with those names is watched the first time that bytes are read (`learner_reading.py`). What river
+itself cannot pickle is refused.
 """
 
 import io
@@ -24,7 +25,9 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import blake2b
+from importlib import import_module
 from numbers import Number
 from re import Pattern
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
@@ -32,7 +35,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from headwater.model.errors import StoreError
 from headwater.operators.functions import WrongResult
+from headwater.operators.learner_reading import StepByStep
 from headwater.operators.state_values import WrongState
 
 LEARNING_PACKAGES: Final = frozenset(
@@ -53,6 +58,9 @@ _PLAIN: Final = {
         *(random.Random, statistics.NormalDist, Number),
     )
 }
+KNOWN_MAX: Final = 50_000  # digests of bytes that need not be watched again: less than 10 MB
+NAMES_MAX: Final = 4_096  # that are remembered: river has some thousand
+REFUSAL_CHARS: Final = 300
 _ARRAY_KINDS: Final = frozenset("biufcSUmM")  # no objects and no records: their bytes could be taken for pointers
 _RandomState: Final = np.random.RandomState
 _MERSENNE_WORDS: Final = 624
@@ -68,6 +76,7 @@ class LearnerBytes:
         self._kinds = [type(part) for part in template]
         self._names: dict[int, str] = {}
         self._parts: dict[str, Any] = {}
+        self._known: dict[bytes, None] = {}  # digests of bytes that we have written, or looked at
         _Writer(io.BytesIO(), self._discovered).dump(template)
         self._fresh = self.encode(template)
 
@@ -84,19 +93,45 @@ class LearnerBytes:
             raise WrongResult(
                 "the model has grown too deep to be kept as state; limit it, with max_depth or another splitter"
             ) from None
-        return written.getvalue()
+        encoded = written.getvalue()
+        self._remember(_digest(encoded))
+        return encoded
 
     def decode(self, encoded: bytes) -> tuple[Any, ...]:
-        """Return the learner that has these bytes, or refuse them."""
+        """Return the learner that has these bytes, or refuse them: another node may have made them up.
+
+        What we have written ourselves, or have read before, need not be watched.
+        """
+        digest = _digest(encoded)
         try:
-            learner = _Reader(io.BytesIO(encoded), self._parts).load()
-        except Exception as failure:  # bytes that were never a learner may fail in any way
-            raise WrongState(
-                f"the bytes of a learner are refused: {str(failure) or type(failure).__name__}"
+            learner = (self._plainly if digest in self._known else self._watched)(encoded).load()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as failure:  # bytes that were never a learner may fail in any way, also in river's Rust
+            raise StoreError(
+                f"the bytes of a learner are refused: {str(failure)[:REFUSAL_CHARS] or type(failure).__name__}"
             ) from failure
         if not isinstance(learner, tuple) or [type(part) for part in learner] != self._kinds:
-            raise WrongState("the bytes of a learner are refused: they hold something else than the flow's model")
+            raise StoreError("the bytes of a learner are refused: they hold something else than the flow's model")
+        self._remember(digest)
         return learner
+
+    def _plainly(self, encoded: bytes) -> "_Reader":
+        return _Reader(encoded, self._found)
+
+    def _watched(self, encoded: bytes) -> StepByStep:
+        return StepByStep(encoded, self._found, _CHECKED, self._part, _PLAIN_KINDS)
+
+    def _found(self, module: str, name: str) -> Any:
+        return self._part if (module, name) == _PART else _find(module, name)
+
+    def _part(self, name: str) -> Any:
+        return self._parts[name]
+
+    def _remember(self, digest: bytes) -> None:
+        self._known[digest] = None
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
 
     def _discovered(self, part: Any) -> str:
         known = self._names.get(id(part))
@@ -146,24 +181,33 @@ class _Writer(pickle.Pickler):
 class _Reader(pickle.Unpickler):
     """Unpickles a learner, and knows no names but those that learners are made of."""
 
-    def __init__(self, file: io.BytesIO, parts: dict[str, Any]) -> None:
-        super().__init__(file)
-        self._parts = parts
+    def __init__(self, encoded: bytes, find: Callable[[str, str], Any]) -> None:
+        super().__init__(io.BytesIO(encoded))
+        self._find = find
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what goes by this name, or refuse it."""
-        if module == __name__ and name in _BUILDERS:
-            return self._part if name == _part.__name__ else _BUILDERS[name]
-        if f"{module}.{name}" in _PLAIN:
-            return _PLAIN[f"{module}.{name}"]
-        if _is_for_learning(module):
-            found = super().find_class(module, name)
-            if _is_known(found) and (found.__module__, found.__qualname__) == (module, name):
-                return found
-        raise pickle.UnpicklingError(f"they name {module}.{name}, which no learner is made of")
+        return self._find(module, name)
 
-    def _part(self, name: str) -> Any:
-        return self._parts[name]
+
+@lru_cache(maxsize=NAMES_MAX)
+def _find(module: str, name: str) -> Any:
+    """Return what a learner may be made of under this name, or refuse it."""
+    if module == __name__ and name in _BUILDERS:
+        return _BUILDERS[name]
+    if f"{module}.{name}" in _PLAIN:
+        return _PLAIN[f"{module}.{name}"]
+    if _is_for_learning(module):
+        found: Any = import_module(module)
+        for step in name.split("."):
+            found = getattr(found, step)
+        if _is_known(found) and (found.__module__, found.__qualname__) == (module, name):
+            return found
+    raise pickle.UnpicklingError(f"they name {module}.{name}, which no learner is made of")
+
+
+def _digest(encoded: bytes) -> bytes:
+    return blake2b(encoded, digest_size=16).digest()
 
 
 def _is_known(part: Any) -> bool:
@@ -221,6 +265,8 @@ def _number(dtype: str, content: bytes) -> Any:
 
 
 def _objects(shape: tuple[int, ...], values: list[Any]) -> Any:
+    if not isinstance(values, list):
+        raise pickle.UnpicklingError("they hold an array of things that are not listed")
     made = np.empty(len(values), dtype=object)
     made[:] = values
     return made.reshape(shape)
@@ -244,9 +290,12 @@ def _method(owner: Any, name: str) -> Any:
 
 
 def _part(name: str) -> Any:
-    raise AssertionError("the reader finds parts by itself")
+    raise AssertionError("a learner's bytes find parts by themselves")
 
 
 _BUILDERS: Final[dict[str, Any]] = {
     builder.__name__: builder for builder in (_array, _number, _objects, _random_state, _method, _part)
 }
+_PART: Final = (__name__, _part.__name__)
+_CHECKED: Final = frozenset(_BUILDERS.values())  # look themselves at what they are called with
+_PLAIN_KINDS: Final = frozenset(_PLAIN.values())

@@ -7,10 +7,11 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context
+from decimal import ROUND_HALF_UP, Context, Decimal
 from itertools import pairwise
 from typing import Any, Final
 
+from headwater.model.errors import StoreError
 from headwater.operators.packed_parts import Starts
 from headwater.operators.state_values import decode_value, encode_value
 from headwater.operators.vectors import GroupedRows
@@ -53,11 +54,16 @@ class ExtremeObject(ObjectPart):
         return [b"" if value is None else encode_value(value) for value in best]
 
     def combine(self, kept: Sequence[bytes]) -> bytes:
-        values = [decode_value(one) for one in kept if one]
-        return encode_value(max(values) if self.largest else min(values)) if values else b""
+        best: Any = None
+        for value in (decode_value(one) for one in kept if one):
+            best = value if self._is_better(value, best) else best
+        return b"" if best is None else encode_value(best)
 
     def _is_better(self, value: Any, best: Any) -> bool:
-        return best is None or bool(value > best if self.largest else value < best)
+        try:
+            return best is None or bool(value > best if self.largest else value < best)
+        except (TypeError, ValueError) as damage:  # of one column all values are alike
+            raise StoreError(f"the {'largest' if self.largest else 'smallest'} value is damaged: {damage}") from damage
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,10 @@ class EdgeObject(ObjectPart):
         seen = [one for one in kept if one]
         if not seen:
             return b""
-        return (max if self.last else min)(seen, key=lambda one: decode_value(one)[0])
+        return (max if self.last else min)(seen, key=lambda one: _pair(decode_value(one))[0])
 
     def value(self, kept: bytes) -> Any:
-        return decode_value(kept)[1] if kept else None
+        return _pair(decode_value(kept))[1] if kept else None
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class DecimalSum(ObjectPart):
     """The exact sum of decimals."""
 
     def add(self, kept: Sequence[bytes], rows: GroupedRows) -> list[bytes]:
-        sums = [self.value(one) for one in kept]
+        sums = [_decimal(one) for one in kept]
         for group, value in zip(rows.groups.tolist(), rows.listed(self.column), strict=True):
             if value is not None:
                 sums[group] = value if sums[group] is None else EXACTLY.add(sums[group], value)
@@ -98,9 +104,16 @@ class DecimalSum(ObjectPart):
 
     def combine(self, kept: Sequence[bytes]) -> bytes:
         total = None
-        for value in (decode_value(one) for one in kept if one):
-            total = value if total is None else EXACTLY.add(total, value)
+        for value in (_decimal(one) for one in kept if one):
+            total = value if total is None or value is None else EXACTLY.add(total, value)
         return b"" if total is None else encode_value(total)
+
+
+def _decimal(kept: bytes) -> Decimal | None:
+    found = decode_value(kept) if kept else None
+    if found is not None and not isinstance(found, Decimal):
+        raise StoreError(f"a sum of decimals is damaged: a {type(found).__name__}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -121,7 +134,7 @@ class Collected(ObjectPart):
         return b"".join(kept)
 
     def value(self, kept: bytes) -> Any:
-        pairs = [pair for piece in _pieces(kept) for pair in zip(*decode_value(piece), strict=True)]
+        pairs = [pair for piece in _pieces(kept) for pair in _side_by_side(decode_value(piece))]
         if any(before[0] > after[0] for before, after in pairwise(pairs)):
             pairs.sort(key=lambda pair: pair[0])
         return [value for _, value in pairs]
@@ -130,8 +143,13 @@ class Collected(ObjectPart):
 def _pieces(kept: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(kept):
-        (length,) = _LENGTH.unpack_from(kept, at)
+        try:
+            (length,) = _LENGTH.unpack_from(kept, at)
+        except struct.error as damage:
+            raise StoreError(f"what was collected is damaged: {damage}") from damage
         at += _LENGTH.size + length
+        if at > len(kept):
+            raise StoreError(f"what was collected is damaged: {at} bytes of {len(kept)} are said to be there")
         yield kept[at - length : at]
 
 
@@ -144,15 +162,37 @@ class Distinct(ObjectPart):
         made = list(kept)
         for group, chosen in _rows_of_groups(rows):
             found = [[arrivals[row], values[row]] for row in chosen if values[row] is not None]
-            made[group] = _distinct([*(decode_value(kept[group]) if kept[group] else ()), *found])
+            made[group] = _distinct([*(_pairs(kept[group]) if kept[group] else ()), *found])
         return made
 
     def combine(self, kept: Sequence[bytes]) -> bytes:
-        pairs = [pair for one in kept if one for pair in decode_value(one)]
+        pairs = [pair for one in kept if one for pair in _pairs(one)]
         return _distinct(sorted(pairs, key=lambda pair: pair[0]))
 
     def value(self, kept: bytes) -> Any:
-        return [value for _, value in decode_value(kept)] if kept else []
+        return [value for _, value in _pairs(kept)] if kept else []
+
+
+def _pair(found: Any) -> list[Any]:
+    """Return a value and when it arrived."""
+    if not isinstance(found, list) or len(found) != 2 or not isinstance(found[0], int):
+        raise StoreError(f"what is kept of a value is damaged: a {type(found).__name__}")
+    return found
+
+
+def _pairs(kept: bytes) -> list[list[Any]]:
+    found = decode_value(kept)
+    if not isinstance(found, list):
+        raise StoreError(f"what is kept of several values is damaged: a {type(found).__name__}")
+    return [_pair(one) for one in found]
+
+
+def _side_by_side(found: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield arrivals and values, which are kept apart."""
+    is_sound = isinstance(found, list) and len(found) == 2 and all(isinstance(one, list) for one in found)
+    if not is_sound or len(found[0]) != len(found[1]) or not all(isinstance(one, int) for one in found[0]):
+        raise StoreError(f"what was collected is damaged: a {type(found).__name__}")
+    return zip(*found, strict=True)
 
 
 def _distinct(pairs: Iterable[list[Any]]) -> bytes:

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from headwater.model import scalars
+from headwater.model.errors import StoreError
 
 _ARRAY: Final = 1  # msgpack extensions: a numpy array,
 _TUPLE: Final = 2  # a tuple, which would come back as a list,
@@ -28,8 +29,11 @@ def encode_value(value: Any) -> bytes:
 
 
 def decode_value(encoded: bytes) -> Any:
-    """Return the value that has these bytes."""
-    return _DECODER.decode(encoded)
+    """Return the value that has these bytes; raises StoreError if none has, whatever is wrong with them."""
+    try:
+        return _DECODER.decode(encoded)
+    except Exception as damage:  # of msgpack, NumPy, pandas, Arrow or a time zone
+        raise StoreError(f"a value of {len(encoded)} bytes in the state is damaged: {damage}") from damage
 
 
 def _plain(value: Any) -> Any:
