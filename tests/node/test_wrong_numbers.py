@@ -11,7 +11,7 @@ from headwater.node import messages as m
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.entries import HELD_MAX, Entries, bytes_of
 from headwater.node.events import MessageReceived, NodeTicked, NoteRefused, SendMessage
-from headwater.node.hosting import ARRIVING_BYTES_MAX
+from headwater.node.hosting import ARRIVING_BYTES_MAX, STEWARD_PLACES_MAX
 from headwater.node.messages import AnyNodeMessage
 from headwater.node.node import Node
 from headwater.node.row_messages import InstancesHere, RowsSent, Sending
@@ -272,13 +272,17 @@ def test_a_child_sums_up_a_bounded_number_of_short_names(names: list[str]) -> No
 
 @pytest.mark.parametrize("instance", [0, -1], ids=["sinks", "sources"])
 def test_a_node_takes_a_bounded_number_of_what_takes_no_room(world: NodeWorld, instance: int) -> None:
-    """Sinks and sources can be nowhere else, so no capacity speaks against them."""
+    """Sinks and sources can be nowhere else, so no capacity speaks against them; nor can one steward have all."""
     node, *_ = world.nodes.values()
     sink = m.ChainSpec("out", 0, 0, (0,), keeps=True)
     for number in range(m.PLACES_MAX + 10):
         asked = m.StartAsked(EVIL, f"app-{number}", 1, instance, sink, EVIL, key=key_of("app"))
         node.handle(MessageReceived(asked), world.timeline.now)
         node.handle(MessageReceived(m.PathAsked(EVIL, f"app-{number}", key_of("app"), 1, 0)), world.timeline.now)
+    assert len(node.hosting.hosted) + len(node.hosting.sourced) == STEWARD_PLACES_MAX
+    for number in range(STEWARD_PLACES_MAX + 10):
+        another = m.StartAsked(node.own, f"b-{number}", 1, instance, sink, EVIL, key=key_of("app"))
+        node.handle(MessageReceived(another), world.timeline.now)
     assert len(node.hosting.hosted) + len(node.hosting.sourced) == m.PLACES_MAX
 
 

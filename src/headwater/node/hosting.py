@@ -16,6 +16,7 @@ from headwater.node.part import Ground
 from headwater.overlay.tree_messages import PATH_MAX
 
 ARRIVING_BYTES_MAX: Final = 64 << 20  # of flows whose instances have yet to come from elsewhere
+STEWARD_PLACES_MAX: Final = m.PLACES_MAX // 2  # that one steward has on a node, so that none has all
 LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
@@ -26,7 +27,7 @@ USUAL_CAPACITY: Final = 8  # of a node for which `NodeConfig.busy` is meant; a l
 class Hosted:
     """An instance that runs here."""
 
-    chain: m.ChainSpec
+    operators: int  # of its chain
     term: int
     steward: Peer
     anchor: Peer
@@ -71,17 +72,19 @@ class Hosting:
     @property
     def load(self) -> int:
         """How many operators run here."""
-        return sum(hosted.chain.operators for hosted in self.hosted.values())
+        return sum(hosted.operators for hosted in self.hosted.values())
 
     @property
     def capacity(self) -> int:
         """How many operators could run here: none where everything is to leave."""
         return 0 if self._ground.is_draining else self._ground.config.capacity
 
-    @property
-    def _is_full(self) -> bool:
-        """Whether nothing more can be here, even if it takes no room."""
-        return len(self.hosted) + len(self.sourced) >= m.PLACES_MAX
+    def _is_full_for(self, steward: Peer) -> bool:
+        """Whether a steward can have nothing more here, even if it takes no room: one alone has half of the places."""
+        if len(self.hosted) + len(self.sourced) >= m.PLACES_MAX:
+            return True
+        kept: list[Hosted | Sourced] = [*self.hosted.values(), *self.sourced.values()]
+        return len(kept) >= STEWARD_PLACES_MAX <= sum(one.steward.id == steward.id for one in kept)
 
     def _awaits_too_much(self, message: m.StartAsked) -> bool:
         """Whether an instance has to come from elsewhere, and enough others do already: their flows are kept."""
@@ -121,7 +124,7 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         if known is None:
-            if self._is_full:
+            if self._is_full_for(message.sender):
                 return  # it is asked again
             self.trees_wanted[message.key] = True
             self.sourced[place] = Sourced(message.key, message.term, message.sender, self._ground.now)
@@ -226,7 +229,7 @@ class Hosting:
         ground, place = self._ground, (message.app, message.instance)
         if place in self.hosted and message.whence is not None:
             ground.emit(StopInstance(*place))
-        hosted = Hosted(message.chain, message.term, message.sender, message.anchor, ground.now, message.lot)
+        hosted = Hosted(message.chain.operators, message.term, message.sender, message.anchor, ground.now, message.lot)
         self.hosted[place] = hosted
         self._changed()
         if message.whence is not None:
@@ -258,7 +261,7 @@ class Hosting:
             self._refuse(message.sender, message.app, known)
             return
         if known is None:
-            if self._is_full:
+            if self._is_full_for(message.sender):
                 return  # it is asked again
             self.trees_wanted[message.key] = True
             known = self.sourced[place] = Sourced(message.key, message.term, message.sender, ground.now)
@@ -274,13 +277,13 @@ class Hosting:
         Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
         while others have nothing to do. Who knew that we are busy chose us all the same, and may be off by half.
         """
-        if self._ground.is_draining or self._is_full or self._awaits_too_much(message):
+        if self._ground.is_draining or self._is_full_for(message.sender) or self._awaits_too_much(message):
             return False
         if message.chain.operators == 0:  # a sink takes no room, and can be nowhere else
             return True
         busy, told = self._busy, message.load
         load = self.load + room_taken(message.chain.operators, self._ground.config.capacity)
-        of_others = sum(hosted.chain.operators for (app, _), hosted in self.hosted.items() if app != message.app)
+        of_others = sum(hosted.operators for (app, _), hosted in self.hosted.items() if app != message.app)
         if load > self._ground.config.capacity:
             return False
         if told is None or of_others <= told:
