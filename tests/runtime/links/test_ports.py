@@ -225,31 +225,9 @@ def test_handshakes_are_let_begin_only_so_fast(cluster: Cluster) -> None:
     told(story())
 
 
-@pytest.mark.parametrize(
-    ("limits", "reason"),
-    [
-        (WireLimits(connections=4), Reason.TOO_MANY),
-        (WireLimits(connections_per_address=4), Reason.TOO_MANY_OF_ADDRESS),
-    ],
-)
-def test_connections_have_a_limit_in_all_and_per_address(cluster: Cluster, limits: WireLimits, reason: Reason) -> None:
-    async def story() -> None:
-        async with station(cluster.insecure(), limits=limits) as one:
-            host, _, port = one.address.rpartition(":")
-            some = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
-            await until(lambda: refused(one) == {reason: 2})
-            for _, writer in some:
-                writer.transport.abort()
-            await until(lambda: one.wire.status().strangers == 0)
-            async with station(cluster.insecure()) as friend:
-                await assert_it_works(one, friend)
-
-    told(story())
-
-
 def test_what_arrives_in_part_has_a_limit_over_all_connections(cluster: Cluster) -> None:
     async def story() -> None:
-        limits = WireLimits(arriving_bytes=1_000_000)
+        limits = WireLimits(arriving_bytes=1_000_000, arriving_bytes_of_others=500_000)
         async with station(cluster.insecure(), limits=limits) as one:
             async with AsyncExitStack() as guests:
                 for number in range(1, 6):
