@@ -98,7 +98,7 @@ class Shares(Generic[Item]):
         """
         if self.of(newest) > self.each:
             return self._first(lambda held: held.holder == newest), Over.EACH
-        if self.total_of_others > self.others:
+        if self.others < self.room and self.total_of_others > self.others:
             return self._first(lambda held: not held.is_node), Over.OTHERS
         if self.total > self.room:
             return self._first(lambda held: True), Over.ROOM
