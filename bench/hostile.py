@@ -58,13 +58,15 @@ class _Trial:
 
     def __init__(self, plan: Plan, ring: Ring, honest: Honest, attackers: Apart, tell: Tell) -> None:
         self._plan, self._ring, self._honest, self._attackers, self._tell = plan, ring, honest, attackers, tell
+        self._rows = 0  # of the honest app that had come through at the last look
 
     def all(self) -> dict[str, Any]:
         """Let the app run and users ask for a while, then attack; return what was seen."""
         plan, honest = self._plan, self._honest
-        self._ring.submit(APP, at=0, reads=VICTIM, rate=plan.rate)
         honest.submit_and_stop("calm", VICTIM)
         calm = self._stretch(plan.calm_s)
+        if not calm["rows"]:
+            raise EngineError(f"no rows flow, even while nobody attacks: {self._ring.status().errors}")
         memory, store = self._ring.memory_mb(), self._ring.store_mb()
         attacks = {name: self._attacked(number, name) for number, name in enumerate(plan.attacks)}
         return {
@@ -101,6 +103,7 @@ class _Trial:
     def _stretch(self, seconds: float, began: float | None = None) -> dict[str, Any]:
         """Wait, and return what honest users saw since it began; requests that are under way then count, too."""
         began = self._honest.now_s() if began is None else began
+        rows = self._rows
         time.sleep(seconds)
         end = self._honest.now_s()
         asked = self._honest.between(began, end)
@@ -110,8 +113,13 @@ class _Trial:
             "p99_s": round(p99_s(asked), 3),
             "slowest_s": max((one.took_s for one in asked), default=0.0),
             "failures": dict(Counter(digits(one.failure) for one in asked if one.failure).most_common(5)),
-            "rows_out": self._ring.status().rows_out,
+            "rows": self._look_at_rows() - rows,
         }
+
+    def _look_at_rows(self) -> int:
+        """Note how many rows have come through."""
+        self._rows = self._ring.status().rows_out
+        return self._rows
 
     def _settled(self) -> bool:
         """Whether the honest app lost nothing: its ledger balances in the end."""
@@ -120,7 +128,7 @@ class _Trial:
             if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK_S)
-        return status.rows_out > 0
+        return True
 
 
 def _most(before: list[float], after: list[float]) -> float:
@@ -139,6 +147,7 @@ def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
             attackers = Apart("attackers", Attackers, means)
             try:
                 attackers.wait()
+                ring.submit(APP, at=0, reads=VICTIM, rate=plan.rate)
                 with Honest(ring) as honest:
                     seen = _Trial(plan, ring, honest, attackers, tell).all()
             finally:

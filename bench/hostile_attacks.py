@@ -283,8 +283,8 @@ async def schemas_of_rows_not_taken(on: _Attack) -> None:
 
 
 async def origins_made_up(on: _Attack) -> None:
-    """Rows of stores that there are not."""
-    batch = pa.record_batch({"n": pa.array([1])})
+    """Rows of stores that there are not, such as the app's own: a node in wrong hands can invent some."""
+    batch = pa.record_batch({"n": pa.array([1]), "sensor": pa.array([9])})
     entry = encode_entry(schema_id(batch.schema), 1, 1, (), encode_batch(batch, whole=False))
     schemas = ((schema_id(batch.schema), batch.schema.serialize().to_pybytes()),)
     await on.flood("messages", (_stretch(on, 0, schemas, entry, os.urandom(16)) for _ in range(ORIGINS)))

@@ -28,12 +28,13 @@ LARGE_BYTES: Final = 600_000  # of the text of an app that users submit: it come
 APP: Final = "honest"
 FLOW: Final = """
 import headwater as hw
+import pyarrow.compute as pc
 
 def made_rows(first, count):
     return {{"n": list(range(first, first + count)), "sensor": [n % 10 for n in range(first, first + count)]}}
 
 made = hw.read.generator(made_rows, rate={rate}, name="made")
-flow = hw.flow("{name}", made.map(lambda row: {{**row, "twice": 2 * row["n"]}}).sink(hw.to.json({out!r})))
+flow = hw.flow("{name}", made.filter(lambda batch: pc.less(batch["sensor"], 5)).sink(hw.to.json({out!r})))
 # {padding}
 """
 

@@ -41,6 +41,8 @@ OF_THE_RING: Final = Rate(per_s=20, burst=200)
 # Of what is said of apps: 108 at once (`StartAsked`, of 100 apps on 6 nodes), or 3.4 a second (`TreeJoin`, likewise).
 # On machines with the largest capacity there are ten times as many apps; twice that is allowed.
 OF_APPS: Final = Rate(per_s=200, burst=2_000)
+# A source of an app joins its tree when it is asked for the way, and says so again and again: 13 of 100 apps at once.
+OF_WAYS: Final = Rate(per_s=20, burst=300)
 # Registers travel eight entries at a time: 12 at once, where each entry may bring a flow of a megabyte.
 OF_REGISTERS: Final = Rate(per_s=50, burst=500)
 # A node asks others on behalf of its users: `requests_of_one` at a time, each of which looks at every node.
@@ -54,6 +56,7 @@ RATES: Final[Mapping[type[Any], Rate]] = {
     **{kind: OF_APPS for kind in get_args(m.AnyNodeMessage) if kind not in _WITHOUT},
     **dict.fromkeys(_PERIODIC, OF_THE_RING),
     **dict.fromkeys((ring.Routed, ring.RoutedTaken), OF_APPS),  # they carry what is said of apps
+    m.PathAsked: OF_WAYS,
     **dict.fromkeys(_REGISTERS, OF_REGISTERS),
     **dict.fromkeys((Question, Answer), OF_QUESTIONS),
 }

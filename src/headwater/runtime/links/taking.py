@@ -15,6 +15,7 @@ from headwater.runtime.links.shares import Holder
 ROUND_S: Final = 0.005  # so that what else the loop has to do waits no longer; beside it a round costs 1 %
 TURN_S: Final = 0.001  # of one connection: some hundred control messages, or one with rows
 TURN_MESSAGES: Final = 256  # in case the clock stands still
+MESSAGE_S: Final = 1e-6  # that one is charged at least, likewise
 ROUND_TURNS: Final = 64  # likewise
 READ_AHEAD_BYTES: Final = 64 << 10  # what waits to be taken; the loop reads 256 KB more at a time at most
 
@@ -79,12 +80,11 @@ class Taking:
                 self._come_soon()
 
     def _turn(self) -> None:
-        item, begin = self._rounds.next(), self._clock()
-        for _ in range(TURN_MESSAGES):
-            if not item.take():
-                self._rounds.charge(item, self._clock() - begin)
-                self._rounds.drop(item)
-                return
-            if item not in self._rounds or self._clock() - begin >= TURN_S:
-                break
-        self._rounds.charge(item, self._clock() - begin)
+        item, begin, taken = self._rounds.next(), self._clock(), 0
+        is_left = True
+        while is_left and taken < TURN_MESSAGES and item in self._rounds and self._clock() - begin < TURN_S:
+            is_left = item.take()
+            taken += 1
+        self._rounds.charge(item, max(self._clock() - begin, taken * MESSAGE_S))
+        if not is_left:
+            self._rounds.drop(item)
