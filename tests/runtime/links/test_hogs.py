@@ -52,7 +52,7 @@ def test_a_user_with_many_unfinished_messages_gives_way_to_one_with_a_single_one
                 each.write(frame(bytes(500_000))[:190_000])
                 await until_at_least(lambda: one.wire.status().arriving_bytes, number * 190_000)
             async with await connect_async(one.address, ann, TABLE) as client:
-                assert await client.ask(Submit(os.urandom(900_000))) == Done(900_000)
+                assert await client.ask(Submit(os.urandom(400_000))) == Done(400_000)
             assert set(refused(one)) == {Reason.NO_MEMORY}
             assert one.wire.status().arriving_bytes <= 1_000_000
         return str(eve.identity)
