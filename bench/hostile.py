@@ -124,7 +124,7 @@ class _Trial:
     def _settled(self) -> bool:
         """Whether the honest app lost nothing: its ledger balances in the end."""
         deadline = time.monotonic() + self._plan.after_s
-        while not (status := self._ring.status()).is_balanced:
+        while not self._ring.status().is_balanced:
             if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK_S)
