@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from headwater.model.peers import Peer
-from headwater.overlay.messages import Heartbeat
+from headwater.overlay.messages import Heartbeat, Ping
 from headwater.runtime.frames import pieces_of
 from headwater.runtime.links.credentials import Credentials
 from headwater.runtime.links.incoming import LEAVE_S
@@ -106,6 +106,24 @@ def test_a_message_cut_in_the_middle_leaves_nothing_behind(cluster: Cluster, our
             await until(lambda: one.wire.status().nodes == 0)
             assert one.wire.status().arriving_bytes == 0
             assert refused(one) == {}
+
+    told(story())
+
+
+def test_what_a_node_said_before_it_was_cut_off_is_heard_and_nothing_of_the_rest_is_kept(cluster: Cluster) -> None:
+    """More was said than is taken in one turn, and all of it had arrived when the connection broke."""
+
+    async def story() -> None:
+        theirs = cluster.node_credentials()
+        beat = frame(packed(Ping(Peer(theirs.identity.id, "127.0.0.1:1", "zone"), 1), None))
+        async with station(cluster.node_credentials()) as one:
+            async with guest(one, theirs.dialling()) as other:
+                other.say(theirs.greeting("node"))
+                other.write(beat * 5_000 + frame(bytes(10_000))[:5_000])
+                await until_at_least(lambda: one.wire.status().bytes_received, 5_000 * len(beat) + 5_000)
+            await until(lambda: len(one.heard) == 5_000)
+            await until(lambda: one.wire.status().nodes == 0)
+            assert (one.wire.status().arriving_bytes, refused(one)) == (0, {})
 
     told(story())
 

@@ -31,10 +31,6 @@ class Guest(Protocol):
     host: str
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether it has not been let in yet."""
-
-    @property
     def identity(self) -> Identity | None:
         """Who it is, once that is known."""
 
@@ -158,9 +154,14 @@ class House:
         if is_heard_out:
             self.heard_out[guest.holder] = guest
 
-    def connections_of(self, holder: Holder) -> list[Guest]:
-        """Return the connections of one who is known."""
-        return [guest for guest in self.guests if guest.holder == holder]
+    def replace(self, newest: Guest) -> None:
+        """End a node's older connection: one that dials again has lost the one before, even if we have not."""
+        for other in [guest for guest in self.guests if guest.holder == newest.holder and guest.is_node]:
+            if other is not newest:
+                if other.host != newest.host:
+                    who = f"{newest.identity} at {other.host}"
+                    self.refusals.note(Reason.REPLACED, who, f"now at {newest.host}")
+                other.hang_up()
 
     def sweep(self) -> None:
         """Forget what is over."""

@@ -72,11 +72,6 @@ class Incoming(asyncio.Protocol):
         self._is_refused = self._is_leaving = False
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether it has not been let in yet."""
-        return self.identity is None
-
-    @property
     def quiet_since(self) -> float:
         """When something was last heard; infinite while a user waits for an answer of ours."""
         return math.inf if self._answers else self._heard_at
@@ -109,7 +104,7 @@ class Incoming(asyncio.Protocol):
             more_s = len(data) / house.limits.frame_bytes_per_s
             self.deadline = min(self.deadline + more_s, self._heard_at + house.limits.frame_s)
         self._inbox.add(data)
-        if (not self.is_stranger or self.take()) and not self._is_refused:
+        if (self.identity is not None or self.take()) and not self._is_refused:
             house.taking.put(self, self.holder)
             self._is_full = self._inbox.bytes_unread >= READ_AHEAD_BYTES
             self._read_or_wait()
@@ -126,7 +121,7 @@ class Incoming(asyncio.Protocol):
         except FrameTooLong as damage:
             self.refuse(Reason.TOO_LONG, str(damage))
         except (BrokenFrame, *UNDECODABLE) as damage:
-            self.refuse(Reason.BAD_GREETING if self.is_stranger else Reason.NO_MESSAGE, str(damage))
+            self.refuse(Reason.BAD_GREETING if self.identity is None else Reason.NO_MESSAGE, str(damage))
         except Unwelcome as unwelcome:
             self.refuse(unwelcome.reason, unwelcome.detail)
         else:
@@ -135,10 +130,13 @@ class Incoming(asyncio.Protocol):
 
     def _account(self) -> None:
         """Keep count of what has arrived in part, and until when more of it has to follow."""
+        if self._transport is None:  # it is over, and what is not whole will never be
+            self._inbox.clear()
+            return
         house, held = self._house, self._inbox.bytes_held
         self._is_full = False
         house.arrived(self, held)
-        if self.is_stranger or self._is_leaving:
+        if self.identity is None or self._is_leaving:
             return
         was_partial, self._is_partial = self._is_partial, held > 0
         if not held:
@@ -174,7 +172,7 @@ class Incoming(asyncio.Protocol):
             return
         if self._is_leaving:
             self.abort()
-        elif self.is_stranger:
+        elif self.identity is None:
             self.refuse(Reason.SLOW_HANDSHAKE)
         elif self._is_unread:
             self.refuse(Reason.UNREAD_ANSWERS)
@@ -262,20 +260,12 @@ class Incoming(asyncio.Protocol):
         self._inbox.bytes_max = house.limits.message_bytes if self.is_node else house.limits.request_bytes
         self.deadline = house.clock() + house.limits.idle_s
         if self.is_node:
-            self._replace_older(identity)
+            house.replace(self)
         else:
             self._answers = Answers(house, identity, self.holder, self._called, self._say)
         house.let_in(self)
         if not self._is_refused:
             self._say(Welcome(VERSION))
-
-    def _replace_older(self, identity: Identity) -> None:
-        """A node has one connection to us: one that dials again has lost the one before, even if we have not."""
-        for other in self._house.connections_of(self.holder):
-            if other is not self and other.is_node:
-                if other.host != self.host:
-                    self._house.refusals.note(Reason.REPLACED, f"{identity} at {other.host}", f"now at {self.host}")
-                other.hang_up()
 
     def _message(self, message: Any) -> None:
         assert self.identity is not None
