@@ -31,8 +31,12 @@ class Apart:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Have something done there, and return what comes of it."""
-        self._connection.send((method, arguments))
+        self.send(method, *arguments)
         return self.wait()
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Have something done there; `wait` returns what comes of it."""
+        self._connection.send((method, arguments))
 
     def wait(self) -> Any:
         """Return what comes next; raises what was raised there."""

@@ -46,6 +46,16 @@ class Inbox:
         """What has arrived of messages that are not whole."""
         return len(self._arrived) + sum(map(len, self._messages))
 
+    @property
+    def bytes_unread(self) -> int:
+        """What has arrived and was not looked at: whole messages perhaps, and the beginning of one."""
+        return len(self._arrived)
+
+    def clear(self) -> None:
+        """Give back what has arrived."""
+        self._arrived = bytearray()
+        self._messages = [bytearray() for _ in self._messages]
+
     def put(self, data: bytes) -> list[bytes]:
         """Add what arrived and return the messages that are now whole."""
         self.add(data)

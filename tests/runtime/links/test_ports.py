@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from headwater.model.peers import Peer
-from headwater.overlay.messages import Heartbeat
+from headwater.overlay.messages import Heartbeat, Ping
 from headwater.runtime.frames import pieces_of
 from headwater.runtime.links.credentials import Credentials
 from headwater.runtime.links.incoming import LEAVE_S
@@ -106,6 +106,24 @@ def test_a_message_cut_in_the_middle_leaves_nothing_behind(cluster: Cluster, our
             await until(lambda: one.wire.status().nodes == 0)
             assert one.wire.status().arriving_bytes == 0
             assert refused(one) == {}
+
+    told(story())
+
+
+def test_what_a_node_said_before_it_was_cut_off_is_heard_and_nothing_of_the_rest_is_kept(cluster: Cluster) -> None:
+    """More was said than is taken in one turn, and all of it had arrived when the connection broke."""
+
+    async def story() -> None:
+        theirs = cluster.node_credentials()
+        beat = frame(packed(Ping(Peer(theirs.identity.id, "127.0.0.1:1", "zone"), 1), None))
+        async with station(cluster.node_credentials()) as one:
+            async with guest(one, theirs.dialling()) as other:
+                other.say(theirs.greeting("node"))
+                other.write(beat * 5_000 + frame(bytes(10_000))[:5_000])
+                await until_at_least(lambda: one.wire.status().bytes_received, 5_000 * len(beat) + 5_000)
+            await until(lambda: len(one.heard) == 5_000)
+            await until(lambda: one.wire.status().nodes == 0)
+            assert (one.wire.status().arriving_bytes, refused(one)) == (0, {})
 
     told(story())
 
@@ -225,31 +243,9 @@ def test_handshakes_are_let_begin_only_so_fast(cluster: Cluster) -> None:
     told(story())
 
 
-@pytest.mark.parametrize(
-    ("limits", "reason"),
-    [
-        (WireLimits(connections=4), Reason.TOO_MANY),
-        (WireLimits(connections_per_address=4), Reason.TOO_MANY_OF_ADDRESS),
-    ],
-)
-def test_connections_have_a_limit_in_all_and_per_address(cluster: Cluster, limits: WireLimits, reason: Reason) -> None:
-    async def story() -> None:
-        async with station(cluster.insecure(), limits=limits) as one:
-            host, _, port = one.address.rpartition(":")
-            some = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
-            await until(lambda: refused(one) == {reason: 2})
-            for _, writer in some:
-                writer.transport.abort()
-            await until(lambda: one.wire.status().strangers == 0)
-            async with station(cluster.insecure()) as friend:
-                await assert_it_works(one, friend)
-
-    told(story())
-
-
 def test_what_arrives_in_part_has_a_limit_over_all_connections(cluster: Cluster) -> None:
     async def story() -> None:
-        limits = WireLimits(arriving_bytes=1_000_000)
+        limits = WireLimits(arriving_bytes=1_000_000, arriving_bytes_of_others=500_000)
         async with station(cluster.insecure(), limits=limits) as one:
             async with AsyncExitStack() as guests:
                 for number in range(1, 6):

@@ -248,7 +248,7 @@ def test_a_user_who_does_not_read_answers_is_parted_with(cluster: Cluster) -> No
     """No further request is read while answers wait, and after a while the connection ends."""
 
     async def story() -> None:
-        clock, limits = Clock(), WireLimits(requests_at_once=100)
+        clock, limits = Clock(), WireLimits(requests_at_once=100, requests_of_one=100)
         async with at_desk(cluster.insecure(), Desk(), clock=clock, limits=limits) as one:
             writer = await asked_without_reading(one.address, 20)
             [greedy] = await guests_when(one, lambda guest: guest._is_unread)
@@ -266,7 +266,7 @@ def test_a_user_who_does_not_read_answers_is_parted_with(cluster: Cluster) -> No
 
 def test_answers_that_nobody_reads_have_a_limit_over_all_users(cluster: Cluster) -> None:
     async def story() -> None:
-        limits = WireLimits(requests_at_once=100, unread_bytes=4 << 20)
+        limits = WireLimits(requests_at_once=100, requests_of_one=100, unread_bytes=4 << 20)
         async with at_desk(cluster.insecure(), Desk(), limits=limits) as one:
             writer = await asked_without_reading(one.address, 50)
             await until(lambda: refused(one) == {Reason.UNREAD_ANSWERS: 1} and one.wire.status().users == 0)

@@ -265,7 +265,7 @@ def test_addresses_of_nobody_keep_us_from_no_node(cluster: Cluster) -> None:
             for port in range(1, 100):
                 one.beat(f"127.0.0.1:{port}")
             one.beat(third)
-            one.beat(other)
+            one.ping(other, 1)
             await until(lambda: third.heard and len(other.heard) == 2)
             assert one.wire.status().destinations == 3
             assert one.wire.status().connected == 2
@@ -497,7 +497,9 @@ def test_a_users_certificate_does_not_make_a_node(cluster: Cluster) -> None:
         Wire(WireConfig(listen="127.0.0.1:0"), cluster.user_credentials(Role.OPERATE), on_message=lambda *_: None)
 
 
-@pytest.mark.parametrize("change", [{"connections": 0}, {"queue_bytes": 1 << 20}, {"unused_s": 301.0}])
+@pytest.mark.parametrize(
+    "change", [{"connections": 0}, {"connections": 4}, {"queue_bytes": 1 << 20}, {"unused_s": 301.0}]
+)
 def test_limits_that_cannot_work_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         replace(WireLimits(), **change)  # type: ignore[arg-type]

@@ -148,10 +148,11 @@ class Station:
 
 @asynccontextmanager
 async def station(credentials: Credentials, listen: str = "127.0.0.1:0", **how: Any) -> AsyncIterator[Station]:
-    """A wire that listens, until the end of the block."""
+    """A wire that listens, until the end of the block; nodes may say what they like as often as they like."""
     limits, bulky = how.pop("limits", None) or WireLimits(), how.pop("bulky", frozenset())
     patience_s = how.pop("patience_s", PATIENCE_S)  # for last words
-    config = WireConfig(listen=listen, advertise=how.pop("advertise", None), limits=limits, bulky=bulky)
+    advertise, rates = how.pop("advertise", None), how.pop("rates", {})
+    config = WireConfig(listen=listen, advertise=advertise, limits=limits, bulky=bulky, rates=rates)
     heard = Station()
     heard.wire = Wire(config, credentials, on_message=heard.hear, rng=Random(1), **how)
     heard.wire.start()

@@ -51,9 +51,9 @@ class Desk:
         await self.go_on.wait()
         return LogsTold([], [self.told])
 
-    async def hear(self, number: int) -> None:
+    async def hear(self, number: int, sender: Peer = OTHER) -> None:
         """Hear a question, and give its answer time."""
-        self.asking.hear(Question(OTHER, number, encoder.encode(Look())))
+        self.asking.hear(Question(sender, number, encoder.encode(Look())))
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -202,14 +202,39 @@ def test_what_is_being_answered_is_not_forgotten_and_what_is_too_much_is_not_beg
     async def story() -> None:
         desk = Desk()
         desk.go_on.clear()
+        peers = [Peer(key_of(f"peer {number}"), "there", "zone") for number in range(10)]
         for number in range(room.ANSWERED_MAX + 1):
-            await desk.hear(number)
-        await desk.hear(0)
+            await desk.hear(number, peers[number % 10])
+        await desk.hear(0, peers[0])
         assert desk.asked == room.ANSWERED_MAX
         desk.go_on.set()
         await desk.hear(room.ANSWERED_MAX)
         await desk.hear(room.ANSWERED_MAX)
         assert desk.asked == room.ANSWERED_MAX + 1
         assert desk.sent[-1].number == room.ANSWERED_MAX
+
+    asyncio.run(story())
+
+
+def test_a_node_that_asks_too_much_keeps_no_other_from_being_answered() -> None:
+    """Neither with questions that take their time, nor with answers that are to be remembered."""
+
+    async def story() -> None:
+        desk, honest = Desk(), Peer(key_of("honest"), "there", "zone")
+        await desk.hear(0, honest)
+        desk.go_on.clear()
+        for number in range(room.ANSWERED_MAX):
+            await desk.hear(number)
+        assert desk.asked == 1 + room.UNDER_WAY_OF_ONE_MAX
+        await desk.hear(1, honest)
+        assert desk.asked == 2 + room.UNDER_WAY_OF_ONE_MAX
+        desk.go_on.set()
+        for number in range(room.ANSWERED_MAX, 3 * room.ANSWERED_MAX):
+            await desk.hear(number)
+        asked = desk.asked
+        await desk.hear(0, honest)
+        await desk.hear(1, honest)
+        assert desk.asked == asked, "what was answered to others is remembered"
+        assert [one.number for one in desk.sent[-2:]] == [0, 1]
 
     asyncio.run(story())

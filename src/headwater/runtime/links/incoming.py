@@ -1,43 +1,39 @@
 """A connection that somebody else made to this node.
 
 A stranger may greet, once and soon. A node then sends messages and a user asks; whatever is no message, too long, too
-slow or in another's name ends the connection with one refusal.
+slow or in another's name ends the connection with one refusal. What arrives waits for its turn (`taking.py`), and what
+a connection takes of the node's budgets is accounted to its identity (`house.py`).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
 from typing import Any, Final, cast
 
 import msgspec
 
 from headwater.model.decoding import UNDECODABLE
-from headwater.model.errors import HeadwaterError
-from headwater.model.peers import NodeId
 from headwater.node.messages import AnyNodeMessage
 from headwater.runtime.frames import FrameTooLong, Inbox, pieces_of
 from headwater.runtime.identity import Identity, Role
-from headwater.runtime.links.credentials import Credentials, Unwelcome, is_loopback
-from headwater.runtime.links.limits import GREETING_BYTES_MAX, WireLimits
-from headwater.runtime.links.outgoing import Traffic
-from headwater.runtime.links.refusals import Reason, Refusals
-from headwater.runtime.links.requests import Answering, Caller, RequestTable, refusal_of
+from headwater.runtime.links.answers import Answers
+from headwater.runtime.links.credentials import Unwelcome, is_loopback
+from headwater.runtime.links.house import House
+from headwater.runtime.links.limits import GREETING_BYTES_MAX
+from headwater.runtime.links.rates import SAME_AGAIN
+from headwater.runtime.links.refusals import Reason
+from headwater.runtime.links.shares import Holder, network_of
 from headwater.runtime.links.speech import (
     VERSION,
-    Answered,
-    Asked,
-    NotDone,
     Refusal,
     ToDialler,
     Welcome,
     asked_decoder,
-    encoder,
     greeting_decoder,
     packed,
-    shortened,
     unpacked,
 )
+from headwater.runtime.links.taking import READ_AHEAD_BYTES
 from headwater.runtime.sockets import notice_lost_machine
 from headwater.runtime.wire import BrokenFrame
 
@@ -46,26 +42,9 @@ log = logging.getLogger(__name__)
 LANES: Final = 2
 ANSWER_PIECE_BYTES: Final = 1 << 20
 LEAVE_S: Final = 2.0  # to read a refusal
+REFUSED_AT_ONCE: Final = 100  # messages over a rate, before the connection has to rest
+SAME_AGAIN_S: Final = 0.05  # within which a beat is the same as the one before: they are sent once a second
 message_decoder: Final = msgspec.msgpack.Decoder(AnyNodeMessage)
-
-OnMessage = Callable[[NodeId, AnyNodeMessage], None]
-
-
-@dataclass(slots=True)
-class House:
-    """What all incoming connections of a node share."""
-
-    address: str
-    limits: WireLimits
-    clock: Callable[[], float]
-    traffic: Traffic
-    refusals: Refusals
-    credentials: Callable[[], Credentials]
-    on_message: OnMessage
-    requests: RequestTable | None
-    on_request: Answering | None
-    arriving_bytes: int = 0
-    guests: "set[Incoming]" = field(default_factory=set)  # all connections, also those whose handshake goes on
 
 
 class Incoming(asyncio.Protocol):
@@ -74,23 +53,33 @@ class Incoming(asyncio.Protocol):
     def __init__(self, house: House, host: str, port: int) -> None:
         """Belong to a stranger."""
         self.host = host
+        self.holder: Holder = network_of(host)
         self.identity: Identity | None = None
         self.is_node = False
         self.deadline = house.clock() + house.limits.handshake_s
+        self.handshake: asyncio.Task[None] | None = None
         self._who = f"{host}:{port}"
         self._house = house
         self._inbox = Inbox(GREETING_BYTES_MAX, LANES)
         self._transport: asyncio.Transport | None = None
-        self._begun_at: float | None = None  # the message that has arrived in part
-        self._held = 0
-        self.handshake: asyncio.Task[None] | None = None
-        self._asked: set[asyncio.Task[None]] = set()
-        self._is_leaving = self._is_unread = False
+        self._answers: Answers | None = None  # to a user
+        self._heard_at = house.clock()
+        self._same_at: dict[type[Any], float] = {}
+        self._over_rate = 0  # messages refused
+        self._is_partial = False  # a message has arrived in part
+        self._is_full = False  # enough waits to be taken
+        self._is_unread = False  # and enough of what we have said, to be read
+        self._is_refused = self._is_leaving = False
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether it has not been let in yet."""
-        return self.identity is None
+    def quiet_since(self) -> float:
+        """When something was last heard; infinite while a user waits for an answer of ours."""
+        return math.inf if self._answers else self._heard_at
+
+    @property
+    def unread_bytes(self) -> int:
+        """What was said and has not left yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def _called(self) -> str:
@@ -105,66 +94,93 @@ class Incoming(asyncio.Protocol):
         notice_lost_machine(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        """Put what came together to messages and act on them."""
+        """Let what came wait for its turn; the greeting has none to wait for."""
         if self._is_leaving:
             return
-        self._house.traffic.bytes_received += len(data)
+        house = self._house
+        house.traffic.bytes_received += len(data)
+        self._heard_at = house.clock()
+        if self._is_partial:  # it is followed, as fast as the slowest link is: each byte buys some time
+            more_s = len(data) / house.limits.frame_bytes_per_s
+            self.deadline = min(self.deadline + more_s, self._heard_at + house.limits.frame_s)
+        self._inbox.add(data)
+        if (self.identity is not None or self.take()) and not self._is_refused:
+            house.taking.put(self, self.holder)
+            self._is_full = self._inbox.bytes_unread >= READ_AHEAD_BYTES
+            self._read_or_wait()
+
+    def take(self) -> bool:
+        """Act on the next message that has arrived; False if none is whole."""
+        if self._is_refused:
+            return False
         try:
-            self._inbox.add(data)
-            while (arrived := self._inbox.next()) is not None:
-                self._begun_at = None
+            arrived = self._inbox.next()
+            if arrived is not None:
                 self._take(arrived)
+                return True
         except FrameTooLong as damage:
             self.refuse(Reason.TOO_LONG, str(damage))
         except (BrokenFrame, *UNDECODABLE) as damage:
-            self.refuse(Reason.BAD_GREETING if self.is_stranger else Reason.NO_MESSAGE, str(damage))
+            self.refuse(Reason.BAD_GREETING if self.identity is None else Reason.NO_MESSAGE, str(damage))
         except Unwelcome as unwelcome:
             self.refuse(unwelcome.reason, unwelcome.detail)
         else:
             self._account()
+        return False
 
     def _account(self) -> None:
-        """Keep count of what has arrived in part, and until when the rest has to follow."""
-        house, limits, held = self._house, self._house.limits, self._inbox.bytes_held
-        house.arriving_bytes += held - self._held
-        self._held = held
-        if house.arriving_bytes > limits.arriving_bytes:
-            self.refuse(Reason.NO_MEMORY)
-        elif not self.is_stranger:
-            now = house.clock()
-            if not held:
-                self.deadline = now + limits.idle_s
-                return
-            if self._begun_at is None:
-                self._begun_at = now
-            self.deadline = self._begun_at + limits.frame_s + held / limits.frame_bytes_per_s
+        """Keep count of what has arrived in part, and until when more of it has to follow."""
+        if self._transport is None:  # it is over, and what is not whole will never be
+            self._inbox.clear()
+            return
+        house, held = self._house, self._inbox.bytes_held
+        self._is_full = False
+        house.arrived(self, held)
+        if self.identity is None or self._is_leaving:
+            return
+        was_partial, self._is_partial = self._is_partial, held > 0
+        if not held:
+            self.deadline = house.clock() + house.limits.idle_s
+        elif not was_partial:
+            self.deadline = house.clock() + house.limits.frame_s
+        self._read_or_wait()
+
+    def _read_or_wait(self) -> None:
+        """Read on, unless enough waits to be taken, or to be read by a user: TCP holds the sender back then."""
+        if self._transport is None or self._is_leaving:
+            return
+        if self._is_unread or self._is_full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget it; what a node has said before is heard all the same."""
         self._transport = None
-        self.forget()
+        is_heard_out = self.is_node and not self._is_refused and self in self._house.taking
+        self._house.gone(self, is_heard_out=is_heard_out)
+        if self._answers is not None:
+            self._answers.cancel()
 
     def forget(self) -> None:
         """Be no guest any more."""
-        self._house.arriving_bytes -= self._held
-        self._held = 0
-        self._house.guests.discard(self)
-        for task in self._asked:
-            task.cancel()
+        self._house.gone(self, is_heard_out=False)
 
     def sweep(self) -> None:
-        """Part with whom we have waited for long enough."""
+        """Part with whom we have waited for long enough; what waits for its turn here waits for us."""
         if self._house.clock() < self.deadline:
             return
         if self._is_leaving:
             self.abort()
-        elif self.is_stranger:
+        elif self.identity is None:
             self.refuse(Reason.SLOW_HANDSHAKE)
         elif self._is_unread:
             self.refuse(Reason.UNREAD_ANSWERS)
-        elif self._held:
+        elif self in self._house.taking:
+            return
+        elif self._is_partial:
             self.refuse(Reason.SLOW_FRAME)
-        elif not self._asked:
+        elif not self._answers:
             self.hang_up()
 
     def hang_up(self) -> None:
@@ -182,14 +198,22 @@ class Incoming(asyncio.Protocol):
             self.handshake.cancel()
 
     def refuse(self, reason: Reason, detail: str = "") -> None:
-        """Count, tell once, and end the connection."""
+        """Count, tell once, and end the connection; what has arrived is not looked at."""
         self._house.refusals.note(reason, self._called, detail)
-        self._is_leaving = True
+        self._is_refused = self._is_leaving = True
+        self._inbox.clear()
+        self._house.arrived(self, 0)
+        self._house.taking.drop(self)
         if self._transport is None:  # TLS is not there yet, and nothing is said without it
             self.abort()
             return
         self._say(Refusal(reason.value, self._house.address))
         self.hang_up()
+
+    def cut(self, reason: Reason, detail: str) -> None:
+        """Count, tell if it can be told at once, and end the connection now: others need what it takes."""
+        self.refuse(reason, detail)
+        self.abort()
 
     def fail(self, reason: Reason, detail: str) -> None:
         """Count that TLS did not come about, and forget it."""
@@ -203,131 +227,85 @@ class Incoming(asyncio.Protocol):
         limits = self._house.limits
         said = packed(message, None if is_loopback(self.host) else limits.compress_bytes)
         self._transport.write(b"".join(pieces_of(said, ANSWER_PIECE_BYTES)))
-        if not self._is_leaving and sum(guest.unread_bytes for guest in self._house.guests) > limits.unread_bytes:
-            self.refuse(Reason.UNREAD_ANSWERS)
-            self.abort()  # what waits is what there is too much of
-
-    @property
-    def unread_bytes(self) -> int:
-        """What was said and has not left yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if not self._is_leaving:
+            self._house.said()
+            if not self._is_unread and not self._is_partial:
+                self.deadline = self._house.clock() + limits.idle_s
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
     def _take(self, arrived: bytes) -> None:
-        if self._is_leaving:
-            return
+        limits = self._house.limits
         if self.identity is None:
             self._greeted(arrived)
-        elif self.is_node:
-            self._message(message_decoder.decode(unpacked(arrived, self._house.limits.message_bytes)))
+        elif self._answers is not None:
+            self._answers.hear(asked_decoder.decode(unpacked(arrived, limits.request_bytes)))
         else:
-            self._request(asked_decoder.decode(unpacked(arrived, self._house.limits.request_bytes)))
+            self._message(message_decoder.decode(unpacked(arrived, limits.message_bytes)))
 
     def _greeted(self, arrived: bytes) -> None:
         assert self._transport is not None
+        house = self._house
         greeting = greeting_decoder.decode(unpacked(arrived, GREETING_BYTES_MAX))
         if greeting.version != VERSION:
             raise Unwelcome(Reason.BAD_GREETING, f"version {greeting.version}; ours is {VERSION}")
-        identity = self._house.credentials().recognise(self._transport.get_extra_info("ssl_object"), greeting)
+        identity = house.credentials().recognise(self._transport.get_extra_info("ssl_object"), greeting)
         self.is_node = greeting.kind == "node"
         if self.is_node and identity.role is not Role.NODE:
             raise Unwelcome(Reason.NOT_A_NODE, str(identity))
-        if not self.is_node and self._house.requests is None:
+        if not self.is_node and house.requests is None:
             raise Unwelcome(Reason.UNKNOWN_REQUEST, "requests are not answered here")
-        limits = self._house.limits
         self.identity = identity
-        self._inbox.bytes_max = limits.message_bytes if self.is_node else limits.request_bytes
-        self.deadline = self._house.clock() + limits.idle_s
+        self.holder = identity.id or identity.name  # without certificates users have a name only
+        self._inbox.bytes_max = house.limits.message_bytes if self.is_node else house.limits.request_bytes
+        self.deadline = house.clock() + house.limits.idle_s
         if self.is_node:
-            self._replace_older(identity)
-        self._say(Welcome(VERSION))
-
-    def _replace_older(self, identity: Identity) -> None:
-        """A node has one connection to us: one that dials again has lost the one before, even if we have not."""
-        for other in list(self._house.guests):
-            if other is not self and other.is_node and other.identity is not None and other.identity.id == identity.id:
-                if other.host != self.host:
-                    self._house.refusals.note(Reason.REPLACED, f"{identity} at {other.host}", f"now at {self.host}")
-                other.hang_up()
+            house.replace(self)
+        else:
+            self._answers = Answers(house, identity, self.holder, self._called, self._say)
+        house.let_in(self)
+        if not self._is_refused:
+            self._say(Welcome(VERSION))
 
     def _message(self, message: Any) -> None:
         assert self.identity is not None
-        sender = message.sender
+        house, sender, kind = self._house, message.sender, type(message)
         if sender.id != self.identity.id:
-            raise Unwelcome(Reason.FORGED_SENDER, f"{type(message).__name__} of {sender.id[:4].hex()}")
-        self._house.traffic.messages_received += 1
+            raise Unwelcome(Reason.FORGED_SENDER, f"{kind.__name__} of {sender.id[:4].hex()}")
+        house.traffic.messages_received += 1
+        now = house.clock()
+        if not house.buckets.admit(self.holder, kind, now):
+            self._refuse_message(kind)
+            return
+        if kind in SAME_AGAIN:
+            if now - self._same_at.get(kind, -math.inf) < SAME_AGAIN_S:
+                return
+            self._same_at[kind] = now
         try:
-            self._house.on_message(self.identity.id, message)
+            house.on_message(self.identity.id, message)
         except Exception:  # our mistake: it must not end a connection, nor be lost
-            log.exception("a %s from %s was not taken", type(message).__name__, self.identity)
+            log.exception("a %s from %s was not taken", kind.__name__, self.identity)
 
-    # --- requests -----------------------------------------------------------------------------------------------------
-
-    def _request(self, asked: Asked) -> None:
-        house, requests = self._house, self._house.requests
-        assert self.identity is not None
-        assert requests is not None
-        if len(self._asked) >= house.limits.requests_at_once:
-            most = house.limits.requests_at_once
-            self._not_done(asked, Reason.TOO_MANY_REQUESTS, f"wait for an answer first: at most {most} at once")
-            return
-        try:
-            request = requests.read_request(asked.request)
-        except UNDECODABLE as damage:
-            self._not_done(asked, Reason.UNKNOWN_REQUEST, shortened(f"is the node's version ours? ({damage})"))
-            return
-        needed = requests.roles[type(request)]
-        if not self.identity.role.includes(needed):
-            what = f"{self.identity.name!r} has the role {self.identity.role.value!r}, which is not enough for this"
-            self._not_done(asked, Reason.ROLE, f"ask for a certificate with the role {needed.value!r}", what)
-            return
-        task = asyncio.get_running_loop().create_task(self._answer(asked.number, request))
-        self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
-
-    def _not_done(self, asked: Asked, reason: Reason, remedy: str, what: str = "") -> None:
-        self._house.refusals.note(reason, self._called)
-        self._say(NotDone(asked.number, Refusal(what or reason.value, self._house.address, remedy)))
-
-    async def _answer(self, number: int, request: msgspec.Struct) -> None:
+    def _refuse_message(self, kind: type[Any]) -> None:
+        """Count a message that is over its rate; from a connection with many of them we take no more for a moment."""
         house = self._house
-        assert self.identity is not None
-        assert house.on_request is not None
-        caller = Caller(self.identity.name, self.identity.role, self._called)
-        try:
-            async with asyncio.timeout(house.limits.request_s):
-                answer = await house.on_request(caller, request)
-            encoded = encoder.encode(answer)
-            if len(encoded) > house.limits.answer_bytes:
-                raise BrokenFrame(f"an answer of {len(encoded)} bytes")
-        except TimeoutError:
-            told = f"{type(request).__name__} was not answered within {house.limits.request_s:g} s"
-            self._say(NotDone(number, Refusal(told, house.address, "ask again, or ask another node")))
-        except Exception as failure:
-            if not _is_ours(failure):
-                log.exception("%s of %s failed", type(request).__name__, self.identity)
-            self._say(NotDone(number, refusal_of(failure, house.address)))
-        else:
-            self._say(Answered(number, msgspec.Raw(encoded)))
-        if not self._is_unread and not self._is_leaving and not self._held:
-            self.deadline = house.clock() + house.limits.idle_s
+        house.refusals.note(Reason.TOO_OFTEN, self._called, kind.__name__)
+        self._over_rate += 1
+        if self._over_rate % REFUSED_AT_ONCE == 0:
+            house.taking.rest(self, self.holder, REFUSED_AT_ONCE / house.limits.refused_per_s)
+
+    # --- answers that are not read ------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         """Take no further request while answers are not read."""
-        if self._transport is not None and not self.is_node and not self.is_stranger:
+        if self._answers is not None:
             self._is_unread = True
-            self._transport.pause_reading()
+            self._read_or_wait()
             self.deadline = self._house.clock() + self._house.limits.frame_s
 
     def resume_writing(self) -> None:
         """Go on."""
-        if self._is_unread and self._transport is not None and not self._is_leaving:
+        if self._is_unread and not self._is_leaving:
             self._is_unread = False
-            self._transport.resume_reading()
+            self._read_or_wait()
             self.deadline = self._house.clock() + self._house.limits.idle_s
-
-
-def _is_ours(failure: Exception) -> bool:
-    """Whether an error was raised on purpose, with a sentence for the user."""
-    return isinstance(failure, HeadwaterError)

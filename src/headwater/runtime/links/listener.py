@@ -11,8 +11,11 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from headwater.runtime.links.incoming import House, Incoming
+from headwater.runtime.links.arrivals import Arrivals
+from headwater.runtime.links.house import House
+from headwater.runtime.links.incoming import Incoming
 from headwater.runtime.links.refusals import Reason
+from headwater.runtime.links.shares import network_of
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +42,7 @@ class Listener:
         self._house = house
         self._socket = bound
         self._context = context
-        self._arrivals_left = 2.0 * house.limits.arrivals_per_s
-        self._arrived_at = house.clock()
+        self._arrivals = Arrivals(house.limits.arrivals_per_s, house.clock())
         bound.setblocking(False)
         bound.listen(BACKLOG)
 
@@ -58,37 +60,13 @@ class Listener:
             await asyncio.sleep(0)  # a flood of connections must leave time for everything else
 
     def _meet(self, accepted: socket.socket, host: str, port: int) -> None:
-        refused = self._no_room(host)
-        if refused is not None:
-            self._house.refusals.note(refused, f"{host}:{port}")
+        if not self._arrivals.admit(network_of(host), self._house.clock()):
+            self._house.refusals.note(Reason.TOO_FAST, f"{host}:{port}")
             accepted.close()
             return
         guest = Incoming(self._house, host, port)
-        self._house.guests.add(guest)
         guest.handshake = asyncio.get_running_loop().create_task(self._shake_hands(guest, accepted))
-
-    def _no_room(self, host: str) -> Reason | None:
-        limits, guests = self._house.limits, self._house.guests
-        if len(guests) >= limits.connections:
-            return Reason.TOO_MANY
-        of_host = [guest for guest in guests if guest.host == host]
-        if len(of_host) >= limits.connections_per_address:
-            return Reason.TOO_MANY_OF_ADDRESS
-        strangers_of_host = sum(guest.is_stranger for guest in of_host)
-        strangers = sum(guest.is_stranger for guest in guests)
-        if strangers >= limits.strangers or strangers_of_host >= limits.strangers_per_address:
-            return Reason.TOO_MANY_STRANGERS
-        return None if self._in_step() else Reason.TOO_FAST
-
-    def _in_step(self) -> bool:
-        """Whether this second has time for one more handshake; what was not used of the last one counts too."""
-        per_s, now = self._house.limits.arrivals_per_s, self._house.clock()
-        self._arrivals_left = min(2.0 * per_s, self._arrivals_left + per_s * (now - self._arrived_at))
-        self._arrived_at = now
-        if self._arrivals_left < 1:
-            return False
-        self._arrivals_left -= 1
-        return True
+        self._house.met(guest)
 
     async def _shake_hands(self, guest: Incoming, accepted: socket.socket) -> None:
         context = self._context()
@@ -114,6 +92,7 @@ class Listener:
         """Part with whom we have waited for long enough."""
         for guest in list(self._house.guests):
             guest.sweep()
+        self._house.sweep()
 
     def close(self) -> None:
         """Let nobody in any more, and end all connections."""

@@ -21,7 +21,6 @@ class Reason(StrEnum):
     """Why somebody was refused."""
 
     TOO_MANY = "too many connections"
-    TOO_MANY_OF_ADDRESS = "too many connections from this address"
     TOO_MANY_STRANGERS = "too many that have not said who they are"
     TOO_FAST = "too many connections in a second"
     HUNG_UP = "it hung up before it said who it is"
@@ -43,6 +42,7 @@ class Reason(StrEnum):
     UNREAD_ANSWERS = "it does not read its answers"
     ROLE = "its role does not allow it"
     TOO_MANY_REQUESTS = "too many requests at once"
+    TOO_OFTEN = "it says the same kind of thing too often"
     UNKNOWN_REQUEST = "there is no such request"
     UNTRUSTED_FLOW = "it brought a flow that nobody has signed who may submit"
     UNUSABLE = "it sent what cannot be true, or more than there is room for"

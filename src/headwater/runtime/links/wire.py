@@ -15,7 +15,7 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -29,11 +29,12 @@ from headwater.runtime.address import ADDRESS_FORM, address_of, host_and_port
 from headwater.runtime.identity import Identity, Role
 from headwater.runtime.links.credentials import Credentials, is_loopback, refuse_insecure_beyond_loopback
 from headwater.runtime.links.emulation import LinkTable
-from headwater.runtime.links.incoming import House, OnMessage
+from headwater.runtime.links.house import House, OnMessage
 from headwater.runtime.links.lanes import BULKY, URGENT
 from headwater.runtime.links.limits import WireLimits
 from headwater.runtime.links.listener import Listener
 from headwater.runtime.links.outgoing import Drop, Ground, Outgoing, Traffic
+from headwater.runtime.links.rates import RATES, Rate
 from headwater.runtime.links.refusals import Reason, Refusals
 from headwater.runtime.links.requests import Answering, RequestTable
 from headwater.runtime.sockets import bound_socket
@@ -53,6 +54,7 @@ class WireConfig:
     advertise: str | None = None  # the address at which others reach it; None: where it listens
     limits: WireLimits = field(default_factory=WireLimits)
     bulky: frozenset[type[Any]] = frozenset()  # messages that may wait for all others: those that carry rows
+    rates: Mapping[type[Any], Rate] = field(default_factory=lambda: RATES)  # how often a node may say what
 
     def __post_init__(self) -> None:
         """Refuse what is no address."""
@@ -127,6 +129,7 @@ class Wire:
             on_message=on_message if links is None else self._learning(on_message, links),
             requests=requests,
             on_request=on_request,
+            rates=config.rates,
         )
         self._listener = Listener(self._house, bound, lambda: self._accepting)
         self._ground = Ground(
@@ -294,17 +297,17 @@ class Wire:
 
     def status(self) -> WireStatus:
         """Return what there is to tell."""
-        guests, traffic = self._house.guests, self._traffic
+        house, traffic = self._house, self._traffic
         return WireStatus(
             address=self.address,
             is_secure=self._credentials.is_secure,
-            nodes=sum(guest.is_node and not guest.is_stranger for guest in guests),
-            users=sum(not guest.is_node and not guest.is_stranger for guest in guests),
-            strangers=sum(guest.is_stranger for guest in guests),
+            nodes=house.places.total - house.places.total_of_others,
+            users=house.places.total_of_others,
+            strangers=house.strangers.total,
             connected=sum(way.is_connected for way in self._ways.values()),
             destinations=len(self._ways),
             queued_bytes=traffic.queued_bytes,
-            arriving_bytes=self._house.arriving_bytes,
+            arriving_bytes=house.arriving.total,
             messages_sent=traffic.messages_sent,
             bytes_sent=traffic.bytes_sent,
             messages_received=traffic.messages_received,

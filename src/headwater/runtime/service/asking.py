@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -36,6 +36,8 @@ PATIENCE_S: Final = 50.0  # for what takes its time; a user gives up after a min
 ANSWERED_MAX: Final = 1_000  # questions that are being answered, and answers that are remembered in case they were lost
 ANSWERED_BYTES_MAX: Final = 32 << 20  # of both: the longest there can be, and a thousand of the usual ones beside it
 ANSWERED_S: Final = 120.0  # for which an answer is remembered: longer than anybody asks for it again
+UNDER_WAY_OF_ONE_MAX: Final = 250  # questions of one node: a user asks 32 at once, and four floods leave none out
+PLACE_BYTES: Final = ANSWERED_BYTES_MAX // ANSWERED_MAX  # as which a place counts beside bytes, to see who has most
 NODES_MAX: Final = 2_000  # that are looked at for one request
 
 
@@ -72,6 +74,8 @@ class Asking:
         self._open: dict[tuple[NodeId, int], asyncio.Future[Answer]] = {}  # by who is asked
         self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
         self._heard_bytes = 0
+        self._of_one: Counter[NodeId] = Counter()  # what each node takes of both: bytes, and places as bytes
+        self._under_way: Counter[NodeId] = Counter()
 
     async def ask(self, to: Peer, question: QuestionKind, patience_s: float = PATIENCE_S) -> Any:
         """Return the answer; raises Silent or Refused."""
@@ -107,8 +111,10 @@ class Asking:
 
     def _begin(self, question: Question) -> None:
         """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
-        size = len(question.payload)
+        size, sender = len(question.payload), question.sender.id
         self._forget_old()
+        if self._under_way[sender] >= UNDER_WAY_OF_ONE_MAX:
+            return
         self._make_room(size)
         if not self._has_room(size):
             return
@@ -116,6 +122,8 @@ class Asking:
         task = asyncio.get_running_loop().create_task(self._answered(question))
         self._heard[place] = _Heard(task, size)
         self._heard_bytes += size
+        self._of_one[sender] += size + PLACE_BYTES
+        self._under_way[sender] += 1
         task.add_done_callback(lambda done: self._done(place, question.sender, done))
 
     def _done(self, place: tuple[NodeId, int], to: Peer, done: "asyncio.Task[Answer]") -> None:
@@ -126,6 +134,8 @@ class Asking:
             self._send(to.address, heard.answer)
             size = len(heard.answer.payload)
         self._heard_bytes += size - heard.size_bytes
+        self._of_one[to.id] += size - heard.size_bytes
+        _subtract(self._under_way, to.id, 1)
         heard.size_bytes, heard.answered_at_s = size, self._clock()
         self._make_room(0)
 
@@ -136,17 +146,17 @@ class Asking:
             self._forget(next(iter(self._heard)))
 
     def _forget(self, place: tuple[NodeId, int]) -> None:
-        self._heard_bytes -= self._heard.pop(place).size_bytes
+        size = self._heard.pop(place).size_bytes
+        self._heard_bytes -= size
+        _subtract(self._of_one, place[0], size + PLACE_BYTES)
 
     def _make_room(self, size: int) -> None:
-        """Forget the oldest answers until there is room for something of this size."""
-        if self._has_room(size):
-            return
-        for place, heard in list(self._heard.items()):
-            if heard.task is None:
-                self._forget(place)
-                if self._has_room(size):
-                    return
+        """Forget answers until there is room for something of this size: of the node that takes most, the oldest."""
+        while not self._has_room(size):
+            answered = [place for place, heard in self._heard.items() if heard.task is None]
+            if not answered:
+                return
+            self._forget(max(answered, key=lambda place: self._of_one[place[0]]))
 
     def _has_room(self, size: int) -> bool:
         return len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX
@@ -199,6 +209,12 @@ class Asking:
                 known.update((one.id, one) for one in fresh[:room])
                 waiting += fresh[:room]
         return looked, silent
+
+
+def _subtract(counter: Counter[NodeId], node: NodeId, number: int) -> None:
+    counter[node] -= number
+    if not counter[node]:
+        del counter[node]
 
 
 def _read(answer: Answer) -> AnswerKind:
