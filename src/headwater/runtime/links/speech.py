@@ -15,7 +15,7 @@ from headwater.model.peers import ID_BYTES
 from headwater.runtime.links.limits import NAME_CHARS_MAX, REFUSAL_CHARS_MAX
 from headwater.runtime.wire import BrokenFrame
 
-VERSION: Final = 1
+VERSION: Final = 2  # raised when a message changes its form: a node of another version is refused at its greeting
 Kind = Literal["node", "user"]
 _SIZE_BYTES: Final = 4
 _PLAIN: Final = b"\0"
