@@ -5,7 +5,6 @@ Headwater's; a query is run once to warm up and once for the clock. Its time inc
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,16 +15,27 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import SparkConf
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from bench.operator_cases import INSTANCES, SCHEMA, steps
 from headwater.model.errors import EngineError
-from headwater.runtime.java import find_java
+from headwater.runtime.spark import AUTHENTICATED, start_spark
 
 FILE_ROWS: Final = 100_000
 TIMEOUT_S: Final = 600.0
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS: Final = {
+    **AUTHENTICATED,
+    "spark.master": "local[1]",
+    "spark.app.name": "spark-operators",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.session.timeZone": "UTC",
+}
 
 Reader = Callable[[str], DataFrame]
 
@@ -104,15 +114,7 @@ def main() -> None:
     place, rows, keys = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     rows = max(1, rows // FILE_ROWS) * FILE_ROWS
     _stage(place, rows, keys)
-    os.environ["JAVA_HOME"] = str(find_java().home)
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    session = start_spark(place, SparkConf(loadDefaults=False).setAll(list(SETTINGS.items())))
     session.sparkContext.setLogLevel("ERROR")
     measured = {name: _measure(session, place, name, rows) for name in QUERIES}
     (place / "rates.json").write_text(json.dumps(measured), encoding="utf-8")

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import SparkConf
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from bench.arrivals import Arrivals, join, percentiles, summarize
@@ -28,7 +29,7 @@ from bench.processes import memory_mb, usage
 from bench.socketfeed import SocketFeed
 from bench.workload import KEPT, Batch, json_line, run_chain, text_line
 from headwater.model.errors import EngineError
-from headwater.runtime.java import find_java
+from headwater.runtime.spark import AUTHENTICATED, start_spark
 from headwater.runtime.worker import now_us
 
 BATCHES_WARM: Final = 10  # not measured, of every query: code generation, worker start, JIT
@@ -94,6 +95,7 @@ def measure(request: Request) -> dict[str, Any]:
 def settings(scratch: Path, cores: int) -> dict[str, str]:
     """Return the session's settings; README.md has the reasons."""
     return {
+        **AUTHENTICATED,
         "spark.master": f"local[{cores}]",
         "spark.app.name": "structured-streaming-baseline",
         "spark.ui.enabled": "false",
@@ -160,10 +162,8 @@ class Session:
         """Start Spark."""
         began = time.monotonic()
         self._request = request
-        builder = SparkSession.builder
-        for name, value in settings(scratch, request.cores).items():
-            builder = builder.config(name, value)
-        self.spark = builder.getOrCreate()
+        conf = SparkConf(loadDefaults=False).setAll(list(settings(scratch, request.cores).items()))
+        self.spark = start_spark(scratch, conf)
         self.start_s = time.monotonic() - began
         self._scratch = scratch
         self._queries = 0
@@ -258,9 +258,6 @@ def _main(asked: str, result: str) -> None:
     from os import environ  # only here: nothing else in this module reads or changes the environment
 
     request = msgspec.json.decode(asked, type=Request)
-    environ["JAVA_HOME"] = str(find_java().home)
-    environ["PYSPARK_PYTHON"] = sys.executable
-    environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     scratch = Path(tempfile.mkdtemp(prefix="structured-", dir=MEMORY_BACKED if MEMORY_BACKED.is_dir() else None))
     try:

@@ -37,9 +37,19 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(directory: Path, *, workers: int = 1, cores: int = 8, memory: str = "1g") -> Iterator[Cluster]:
-    """Start a master and workers with so many cores and so much memory each, and end them afterwards."""
+def running_cluster(
+    directory: Path, *, workers: int = 1, cores: int = 8, memory: str = "1g", secret: str | None = None
+) -> Iterator[Cluster]:
+    """Start a master and workers with so many cores and so much memory each, and end them afterwards.
+
+    With a secret they authenticate by it, as docs/security.md says how to set a cluster up.
+    """
     environment = _environment(directory)
+    if secret is not None:
+        settings = directory / "spark-defaults.conf"
+        settings.touch(mode=0o600)
+        settings.write_text(f"spark.authenticate true\nspark.authenticate.secret {secret}\n")
+        environment = {**environment, "SPARK_CONF_DIR": str(directory)}
     with ExitStack() as running:
         master_log = directory / "master.log"
         listen = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
@@ -126,3 +136,8 @@ def ancestors(pid: int) -> list[int]:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
         found.append(pid)
     return found
+
+
+def command_line(pid: int) -> str:
+    """Return what every user of this machine can read of how a process was started."""
+    return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")

@@ -3,12 +3,15 @@
 The settings are those of `NodeConfig`. They come as JSON on the standard input, and an `Outcome` goes out likewise.
 """
 
+import itertools
 import os
 import random
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,7 +20,7 @@ import headwater as hw
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
-from tests.runtime.cluster import ancestors
+from tests.runtime.cluster import ancestors, command_line
 from tests.runtime.flows import by_sensor, running_sums
 
 PATIENCE_S = 100.0
@@ -35,9 +38,17 @@ class Outcome(msgspec.Struct):
     workers: list[list[int]]  # each with its ancestors
     kills: int
     epochs: int
+    commands: list[str]  # the command lines of all these processes
 
 
-def run(settings: dict[str, Any], *, rows: int, kills: int = 0, epochs: int = 1) -> Outcome:
+def run(
+    settings: dict[str, Any],
+    *,
+    rows: int,
+    kills: int = 0,
+    epochs: int = 1,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Outcome:
     """Run `running_sums` in a process of its own."""
     asked = msgspec.json.encode({"settings": settings, "rows": rows, "kills": kills, "epochs": epochs})
     done = subprocess.run(
@@ -45,6 +56,7 @@ def run(settings: dict[str, Any], *, rows: int, kills: int = 0, epochs: int = 1)
         input=asked,
         capture_output=True,
         cwd=Path(__file__).parents[2],
+        env={**os.environ, **environment},
         timeout=2 * PATIENCE_S,
         check=False,
     )
@@ -62,6 +74,7 @@ def _run_here(settings: dict[str, Any], *, rows: int, kills: int, epochs: int) -
             wanted = node.dispatcher.ask(node.dispatcher.workers_wanted)
             node.dispatcher.begin_epoch(wanted)
             assert node.dispatcher.wait_for_workers(wanted, PATIENCE_S)
+        commands = [command_line(pid) for pid in {os.getpid(), *itertools.chain(*workers)}]
         killed = 0
         while killed < kills and not node.wait(app, rng.uniform(0.05, 0.3)):
             assert node.ledger(app).balanced
@@ -76,6 +89,7 @@ def _run_here(settings: dict[str, Any], *, rows: int, kills: int, epochs: int) -
             workers=workers,
             kills=killed,
             epochs=node.dispatcher.epoch,
+            commands=commands,
         )
 
 

@@ -1,16 +1,27 @@
 """A standalone Spark cluster as the place of a node's workers, as far as it can be seen without starting Spark.
 
 Spark itself tries a master that does not answer for a minute, and says so in pages of log.
+
+A cluster that authenticates has one secret for its master, its workers and all its applications. The environment names
+the file that holds it: a secret on a command line could be read by every user of the machine.
 """
 
+import logging
+import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.address import host_and_port
 
+log = logging.getLogger(__name__)
+
 REACH_S: Final = 5.0  # to connect; for each master that is named
+SECRET_FILE: Final = "HEADWATER_SPARK_SECRET_FILE"
+SECRET_BYTES_MAX: Final = 4_096  # a secret is a line; a longer file is another one, named by mistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +56,24 @@ def reach_master(url: str) -> str:
         f"no Spark master can be reached at {url} ({'; '.join(dict.fromkeys(reasons))}); "
         "start it, or give the URL that its log names"
     )
+
+
+def cluster_secret(environment: Mapping[str, str]) -> str | None:
+    """Return the cluster's `spark.authenticate.secret` from the file that the environment names, or None."""
+    named = environment.get(SECRET_FILE)
+    if not named:
+        return None
+    try:
+        with Path(named).open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                log.warning("%s can be read by others of this machine; chmod 600 it", named)
+            secret = file.read(SECRET_BYTES_MAX + 1).decode().strip()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(
+            f"the secret of the Spark cluster cannot be read ({SECRET_FILE}={named}): {failure}"
+        ) from failure
+    if not secret or len(secret) > SECRET_BYTES_MAX or len(secret.split()) > 1:
+        raise ConfigError(
+            f"{named}, which {SECRET_FILE} names, has to hold the cluster's spark.authenticate.secret and nothing else"
+        )
+    return secret

@@ -23,7 +23,9 @@ from headwater.runtime.store import OWNER_LOCK
 _OURS: Final = re.compile(r"headwater-(?:run|store|cluster|peers|spark|structured)-(?P<pid>\d{1,7})-[a-z0-9_]{8}")
 SHORT: Final = Path("/tmp")  # where sockets go if the user's temporary directory has too long a path for them
 SOCKET_PATH_MAX: Final = 103  # bytes that every system takes
-_IN_SHORT_NAMES: Final = len("/headwater-run-1234567-abcdefgh/workers.sock")
+_IN_SHORT_NAMES: Final = len(
+    "/headwater-spark-1234567-abcdefgh/.01234567-89ab-cdef-0123-456789abcdef.sock"
+)  # the longest
 
 
 class Temporary:
