@@ -1,10 +1,13 @@
 """What is in a file, and what is wrong with it: rows, types, and sentences that name file and line."""
 
 import gzip
+import io
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -384,3 +387,144 @@ def test_what_cannot_be_meant_is_refused_while_the_flow_is_built(build: object) 
     assert callable(build)
     with pytest.raises(FlowError):
         build()
+
+
+def _parquet(directory: Path, table: pa.Table, **settings: object) -> tuple[Path, bytes]:
+    path = directory / "x.parquet"
+    pq.write_table(table, path, **settings)
+    return path, path.read_bytes()
+
+
+def test_a_parquet_file_whose_column_has_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """One byte of the footer is enough."""
+    path, content = _parquet(tmp_path, pa.table({"reading": [1, 2]}), store_schema=False)
+    path.write_bytes(content.replace(b"reading", b"re\xffding"))
+    with pytest.raises(ConnectorError, match=r"x\.parquet is not a complete Parquet file.*replace it or take it away"):
+        rows_of(read.parquet(path))
+
+
+def test_a_parquet_file_with_pages_that_hold_no_text_is_refused_before_a_row_of_them_is_taken(tmp_path: Path) -> None:
+    """Without a checksum the page is read; the first function that looks at its texts would fail."""
+    table = pa.table({"name": ["north"] * 3, "unit": ["kelvin"] * 3})
+    path, content = _parquet(tmp_path, table, compression="none", use_dictionary=False, write_statistics=False)
+    path.write_bytes(content.replace(b"north", b"n\xff\xffth"))
+    with pytest.raises(ConnectorError, match=r"x\.parquet is damaged: .*UTF.?8.*replace it or take it away"):
+        rows_of(read.parquet(path))
+
+
+def test_a_page_that_is_not_what_was_written_is_refused_by_its_checksum(tmp_path: Path) -> None:
+    """Numbers are numbers, whatever happened to them: only a checksum tells."""
+    table = pa.table({"a": pa.array([0x1122334455667788] * 4, pa.int64())})
+    path, content = _parquet(
+        tmp_path, table, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=False
+    )
+    written = (0x1122334455667788).to_bytes(8, "little")
+    path.write_bytes(content.replace(written, (7).to_bytes(8, "little"), 1))
+    with pytest.raises(ConnectorError, match=r"x\.parquet is damaged: .*replace it or take it away"):
+        rows_of(read.parquet(path))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "txt", "parquet"])
+def test_whatever_is_in_a_file_comes_as_rows_or_ends_in_a_sentence(tmp_path: Path, ending: str) -> None:
+    """Files of every kind with bytes changed, left out, put in or cut off, by seed."""
+    path = tmp_path / f"x.{ending}"
+    for seed in range(150):
+        rng = random.Random(f"{ending} {seed}")
+        path.write_bytes(mutated(_sample(ending), rng))
+        bad_lines: Literal["stop", "skip"] = rng.choice(("stop", "skip"))
+        match ending:
+            case "csv":
+                stream = read.csv(path, bad_lines=bad_lines, header=rng.random() < 0.7)
+            case "jsonl":
+                stream = read.json(path, bad_lines=bad_lines)
+            case "txt":
+                stream = read.text(path, bad_lines=bad_lines)
+            case _:
+                stream = read.parquet(path)
+        refusal = _refusal_of(stream)
+        assert refusal is None or str(path) in refusal, f"seed {seed}: {refusal}"
+        assert refusal is None or len(refusal) < 1_000, f"seed {seed}"
+
+
+def _refusal_of(stream: Stream) -> str | None:
+    try:
+        rows_of(stream)
+    except ConnectorError as refusal:
+        return str(refusal)
+    return None
+
+
+@cache
+def _sample(ending: str) -> bytes:
+    table = pa.table(
+        {
+            "a": list(range(60)),
+            "s": [f'x "{number}", ä' for number in range(60)],
+            "l": [[number, None] for number in range(60)],
+            "d": pa.array(["one", "two"] * 30).dictionary_encode(),
+            "m": pa.array(range(60), pa.decimal128(10, 2)),
+        }
+    )
+    match ending:
+        case "csv":
+            return b"a,b,c\n" + b"".join(b'%d,"x ""y"" \n%d",%.3f\n' % (one, one, one / 3) for one in range(30))
+        case "jsonl":
+            return b"".join(b'{"a":%d,"s":"x","n":{"q":[1,{"z":null}]},"f":1.5e3}\n' % one for one in range(30))
+        case "txt":
+            return "one\ntwo\r\nä\n".encode() * 10
+        case _:
+            written = io.BytesIO()
+            pq.write_table(table, written, row_group_size=25, compression="none")
+            return written.getvalue()
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """Return what a bad disk, a broken copy or a joker may have made of a file."""
+    changed = bytearray(content)
+    at = rng.randrange(len(changed))
+    match rng.randrange(8):
+        case 0:
+            del changed[at:]
+        case 1:
+            del changed[at : at + rng.randrange(1, 200)]
+        case 2:
+            changed[at:at] = rng.randbytes(rng.randrange(1, 50))
+        case _:
+            for _ in range(rng.choice((1, 1, 2, 4, 30))):
+                changed[rng.randrange(len(changed))] = rng.choice(
+                    (0, 10, 34, 44, 123, 127, 128, 255, rng.randrange(256))
+                )
+    return bytes(changed)
+
+
+LONG_NAME = "column" * 200_000
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "declared", "value", "line"])
+def test_an_error_quotes_no_more_than_a_person_reads(tmp_path: Path, kind: str) -> None:
+    """Names of columns, values, types and what libraries say of them may have any length."""
+    text = tmp_path / "x"
+    parquet = tmp_path / "x.parquet"
+    text.write_text(f"{LONG_NAME},b\n1,2\n")
+    match kind:
+        case "csv":
+            stream = read.csv(text, schema=PAIR)
+        case "json":
+            text.write_text(f'{{"{LONG_NAME}":1}}\n{{"{LONG_NAME}":[1]}}\n')
+            stream = read.json(text)
+        case "parquet":
+            pq.write_table(pa.table({LONG_NAME: [1]}), parquet)
+            stream = read.parquet(parquet, schema=PAIR)
+        case "declared":
+            stream = read.csv(
+                text, schema=pa.schema([(LONG_NAME, pa.struct([(LONG_NAME, pa.int64())])), ("b", pa.int64())])
+            )
+        case "value":
+            pq.write_table(pa.table({"a": [LONG_NAME], "b": ["x"]}), parquet)
+            stream = read.parquet(parquet, schema=PAIR)
+        case _:
+            text.write_text(f"a,b\n{LONG_NAME},2\n")
+            stream = read.csv(text, schema=PAIR)
+    with pytest.raises(ConnectorError) as refused:
+        rows_of(stream)
+    assert len(str(refused.value)) < 1_000, str(refused.value)[:2_000]

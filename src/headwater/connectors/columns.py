@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from headwater.model.errors import SchemaMismatch
+from headwater.model.quoting import brief, cause, listed, quoted
 
 _UNITS: Final = ("s", "ms", "us", "ns")
 
@@ -64,7 +65,8 @@ class Known:
             field.name for field in schema if merged(self.schema, pa.schema([field]), text_takes_all=False) is None
         )
         raise SchemaMismatch(
-            f"{where}: column {name!r} holds {schema.field(name).type} but held {self.schema.field(name).type} before; "
+            f"{where}: column {quoted(name)} holds {brief(schema.field(name).type)} "
+            f"but held {brief(self.schema.field(name).type)} before; "
             "make the values alike, or declare schema=... with the type they share"
         )
 
@@ -139,17 +141,17 @@ def refuse_other_names(found: Sequence[str], wanted: Sequence[str], where: str) 
     """Raise unless the columns found are the columns wanted, in any order."""
     twice = [name for name in found if list(found).count(name) > 1]
     if twice:
-        raise SchemaMismatch(f"{where}: column {twice[0]!r} is there twice; give every column its own name")
+        raise SchemaMismatch(f"{where}: column {quoted(twice[0])} is there twice; give every column its own name")
     missing = [name for name in wanted if name not in found]
     if missing:
         raise SchemaMismatch(
-            f"{where}: column {missing[0]!r} is missing, there are only: {', '.join(found) or 'none'}; "
+            f"{where}: column {quoted(missing[0])} is missing, there are only: {listed(found) or 'none'}; "
             "correct the data or the schema"
         )
     extra = [name for name in found if name not in wanted]
     if extra:
         raise SchemaMismatch(
-            f"{where}: column {extra[0]!r} is not one of those expected: {', '.join(wanted)}; "
+            f"{where}: column {quoted(extra[0])} is not one of those expected: {listed(wanted)}; "
             "correct the data or the schema"
         )
 
@@ -163,7 +165,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatc
         try:
             arrays.append(batch.column(field.name).cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
-            raise SchemaMismatch(f"{where}: column {field.name!r} is not {field.type}: {failure}") from failure
+            raise SchemaMismatch(
+                f"{where}: column {quoted(field.name)} is not {brief(field.type)}: {cause(failure)}"
+            ) from failure
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -203,7 +207,8 @@ def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str) 
         return pa.array(values, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as failure:
         raise SchemaMismatch(
-            f"{where}: the values of column {name!r} are not all {kind or 'of one type'}: {failure}; make them alike"
+            f"{where}: the values of column {quoted(name)} are not all {brief(kind or 'of one type')}: "
+            f"{cause(failure)}; make them alike"
         ) from failure
 
 

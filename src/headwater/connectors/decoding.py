@@ -37,7 +37,7 @@ class Decoder:
 
     def __init__(self, form: Format, known: Known, *, skip_bad: bool) -> None:
         """Decode lines of this form."""
-        self.form, self.known, self._skip_bad = form, known, skip_bad
+        self.form, self.known, self.skip_bad = form, known, skip_bad
 
     def decode(self, data: bytes, cut: Cut) -> Decoded | BadLine:
         """Return the rows up to the end or, unless bad lines are skipped, up to the first bad line."""
@@ -46,7 +46,7 @@ class Decoder:
             if whole is not None:
                 return Decoded(self._batch(whole), cut.ends, cut.consumed)
         good, bad = self._sorted_out(data, cut)
-        if bad and not self._skip_bad:
+        if bad and not self.skip_bad:
             if not good:
                 line = cut.line(data, bad[0])
                 return BadLine(int(cut.starts[bad[0]]), self._reason(line, cut, bad[0]))
@@ -60,8 +60,7 @@ class Decoder:
 
     def _decoded(self, data: bytes, cut: Cut, good: list[int], consumed: int, before: tuple[int, ...]) -> Decoded:
         if not good:
-            empty = self.known.schema if self.known.schema is not None else pa.schema([])
-            return Decoded(pa.RecordBatch.from_pylist([], schema=empty), cut.ends[:0], consumed, before)
+            return Decoded(self.no_rows(), cut.ends[:0], consumed, before)
         rows = self._parse(b"".join(_ended(cut.line(data, line)) for line in good), len(good))
         assert rows is not None, "lines that parse one by one parse together, in the columns they have widened"
         return Decoded(self._batch(rows), cut.ends[good], consumed, before)
@@ -74,7 +73,7 @@ class Decoder:
                 good.extend(range(start, stop))
             elif cut.line(data, start).strip():
                 bad.append(start)
-                if not self._skip_bad:
+                if not self.skip_bad:
                     break
         return good, bad
 
@@ -114,6 +113,11 @@ class Decoder:
             return None if wider is None else self.form.parse(lines, wider, False)
         except NOT_ROWS:
             return None
+
+    def no_rows(self) -> pa.RecordBatch:
+        """Return a batch without rows, in the columns known so far."""
+        empty = self.known.schema if self.known.schema is not None else pa.schema([])
+        return pa.RecordBatch.from_pylist([], schema=empty)
 
     def _batch(self, table: pa.Table) -> pa.RecordBatch:
         batch = one_batch(table)

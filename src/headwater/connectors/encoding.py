@@ -19,6 +19,7 @@ import pyarrow.csv
 
 from headwater.connectors.columns import one_batch
 from headwater.model.errors import ConnectorError, SchemaMismatch
+from headwater.model.quoting import listed, quoted
 
 
 class Encoder(Protocol):
@@ -49,13 +50,13 @@ class CsvLines:
         for field in batch.schema:
             if pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
                 raise SchemaMismatch(
-                    f"{where}: column {field.name!r} is {field.type}, which CSV cannot hold; "
+                    f"{where}: column {quoted(field.name)} is {field.type}, which CSV cannot hold; "
                     "leave it out with select(...), or write to.json or to.parquet"
                 )
         names: list[str] = batch.schema.names
         if before is not None and list(before) != names:
             raise SchemaMismatch(
-                f"{where}: the file has columns {', '.join(before)}, but rows came with {', '.join(names)}; "
+                f"{where}: the file has columns {listed(before)}, but rows came with {listed(names)}; "
                 "select(...) the same columns for every row, or write to.json"
             )
         return names
@@ -115,11 +116,12 @@ class TextLines:
         """The column has to be there, and to be text."""
         if self._column not in batch.schema.names:
             raise SchemaMismatch(
-                f"{where}: there is no column {self._column!r}, only: {', '.join(batch.schema.names)}; name another one"
+                f"{where}: there is no column {quoted(self._column)}, only: {listed(batch.schema.names)}; "
+                "name another one"
             )
         kind = batch.schema.field(self._column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise SchemaMismatch(f"{where}: column {self._column!r} is {kind}, not text; make it a string first")
+            raise SchemaMismatch(f"{where}: column {quoted(self._column)} is {kind}, not text; make it a string first")
         return None
 
     def header(self, columns: Sequence[str]) -> bytes:
@@ -132,7 +134,7 @@ class TextLines:
         joined = "\n".join([*texts, ""]).encode()
         if joined.count(b"\n") != len(texts):
             raise ConnectorError(
-                f"a text in column {self._column!r} has a newline inside and would become two lines; "
+                f"a text in column {quoted(self._column)} has a newline inside and would become two lines; "
                 "replace it, or write to.json"
             )
         return joined

@@ -16,8 +16,8 @@ from headwater.connectors.few_rows import FewRows
 from headwater.connectors.json_lines import read_json_lines
 from headwater.connectors.lines import Cut, cut_lines, cut_records
 from headwater.model.errors import SchemaMismatch
+from headwater.model.quoting import brief, cause, quoted
 
-SHOWN_CHARS_MAX: Final = 60
 # What pyarrow raises for lines that are no rows; anything else is a mistake of ours.
 NOT_ROWS: Final = (pa.ArrowInvalid, UnicodeDecodeError)
 
@@ -26,6 +26,7 @@ class Format(Protocol):
     """One way to write rows as lines."""
 
     text_takes_all: bool
+    has_header: bool  # a file begins with what its columns are called
 
     def cut(self, data: bytes, at_end: bool) -> Cut:
         """Find the complete lines."""
@@ -51,7 +52,7 @@ class CsvFormat:
 
     def __init__(self, *, header: bool, delimiter: str, nulls: Sequence[str]) -> None:
         """Fix how fields are told apart."""
-        self._header, self._delimiter, self._nulls = header, delimiter, list(nulls)
+        self.has_header, self._delimiter, self._nulls = header, delimiter, list(nulls)
         self._names: list[str] | None = None
 
     def cut(self, data: bytes, at_end: bool) -> Cut:
@@ -64,7 +65,7 @@ class CsvFormat:
         if not len(cut.ends):
             return None
         fields = self._fields(cut.line(data, 0))
-        if not self._header:
+        if not self.has_header:
             self._names = list(known) or [f"column_{index + 1}" for index in range(len(fields))]
             return 0
         self._names = [field.strip() for field in fields]
@@ -88,7 +89,7 @@ class CsvFormat:
             return f"has {len(fields)} fields where {len(self._names)} are expected"
         for name, value in zip(self._names, fields, strict=True):
             if schema is not None and not _fits(lambda kind: self._read(line, self._names, kind), schema.field(name)):
-                return f"has {_shown(value)} in column {name!r}, which is not {schema.field(name).type}"
+                return f"has {quoted(value)} in column {quoted(name)}, which is not {brief(schema.field(name).type)}"
         return "is not one row"
 
     def _fields(self, record: bytes) -> list[str]:
@@ -121,13 +122,14 @@ class CsvFormat:
                 ),
             )
         except pa.ArrowNotImplementedError as failure:
-            raise SchemaMismatch(f"a CSV file cannot hold a column of a declared type: {failure}") from failure
+            raise SchemaMismatch(f"a CSV file cannot hold a column of a declared type: {cause(failure)}") from failure
 
 
 class JsonFormat:
     """One JSON object a line; a field that is not there is null."""
 
     text_takes_all = False
+    has_header = False
 
     def __init__(self) -> None:
         """Read any columns."""
@@ -153,7 +155,7 @@ class JsonFormat:
         try:
             return read_json_lines(data, schema, infers=not declared)
         except pa.ArrowNotImplementedError as failure:
-            raise SchemaMismatch(f"a JSON file cannot hold a column of a declared type: {failure}") from failure
+            raise SchemaMismatch(f"a JSON file cannot hold a column of a declared type: {cause(failure)}") from failure
 
     def reason(self, line: bytes, schema: pa.Schema | None) -> str:
         """Tell what is not JSON from what is of the wrong type."""
@@ -168,7 +170,8 @@ class JsonFormat:
             return f"is a JSON {'null' if row is None else type(row).__name__}, not an object"
         for field in schema or ():
             if not _fits(lambda kind: self.parse(line, pa.schema(list(kind.items())), True), field):
-                return f"has {_shown(row.get(field.name))} in column {field.name!r}, which is not {field.type}"
+                value = quoted(row.get(field.name))
+                return f"has {value} in column {quoted(field.name)}, which is not {brief(field.type)}"
         return "is not one row"
 
 
@@ -176,6 +179,7 @@ class TextFormat:
     """Every line is a row of one column, `line`, without its newline; blank lines too."""
 
     text_takes_all = True
+    has_header = False
     schema: Final = pa.schema([("line", pa.string())])
 
     def cut(self, data: bytes, at_end: bool) -> Cut:
@@ -214,8 +218,3 @@ def _not_utf8(line: bytes) -> str | None:
     except UnicodeDecodeError as failure:
         return f"is not UTF-8 text: byte 0x{line[failure.start]:02x} at {failure.start}"
     return None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."

@@ -3,6 +3,9 @@
 A position is a file's name, the byte behind the last row and the number of its line, and a checksum of the file's
 beginning that tells it from another file under the same name. Chunks are cut at the end of a line, so a half-written
 last line is no row until its newline comes; only at the end of a file that is not followed it is one.
+
+A line that is longer than any row may be is never held whole. It stops the source or, where bad lines are skipped, is
+passed over, a part at a time, up to its newline.
 """
 
 from dataclasses import dataclass
@@ -16,7 +19,10 @@ from headwater.dataflow.connectors import Position
 from headwater.model.errors import ConnectorError
 
 CHUNK_BYTES: Final = 256 * 1024  # about 5 ms to parse: long enough to be fast, short enough not to hold up others
-LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+LINE_BYTES_MAX: Final = (
+    64 * 1024 * 1024
+)  # five times the largest row: JSON may be long and have little of what is wanted
+PASSED_BYTES_MAX: Final = 64 * 1024 * 1024  # of a longer line before others have their turn: some 20 ms of reading
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -32,6 +38,16 @@ class _Place:
     def where(self) -> str:
         return f"{self.file.path}:{self.line}"
 
+    def position(self, remembered: dict[str, bytes]) -> Position:
+        return {
+            "file": self.file.path,
+            "offset": self.offset,
+            "line": self.line,
+            "head": self.file.head(self.offset),
+            "turn": self.turn,
+            **remembered,
+        }
+
 
 class LineFeed:
     """The rows of one or more files of lines."""
@@ -45,11 +61,14 @@ class LineFeed:
         loop: bool,
         position: Position | None,
         chunk_bytes: int,
+        line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
         """Go on behind the position, or at the first line of the first file."""
         self._files, self._decoder = files, decoder
-        self._follow, self._loop, self._chunk_bytes = follow, loop, chunk_bytes
+        self._follow, self._loop, self._chunk_bytes, self._line_bytes_max = follow, loop, chunk_bytes, line_bytes_max
         self._place: _Place | None = None
+        self._passing: _Place | None = None  # how far into a line that is too long, and is left out
+        self._names_from = 0  # where the line is that tells how many columns there are
         self._finishing = False  # the followed file has a successor: its rest is all there will be
         self._begun = False  # what precedes the rows of this file has been read
         self._rows_this_turn = 0
@@ -80,6 +99,8 @@ class LineFeed:
 
     def _next_piece(self, place: _Place) -> Piece | Waiting | None:
         """Return rows of the file at hand; None behind its last one."""
+        if self._passing is not None:
+            return self._pass_over(place, self._passing)
         if not self._begun and not self._begin(place):
             return self._rest(place)
         size = self._chunk_bytes
@@ -95,8 +116,41 @@ class LineFeed:
                 place.offset, place.line = place.offset + cut.consumed, place.line + data.count(b"\n", 0, cut.consumed)
             elif at_end:
                 return self._rest(place)
+            elif size >= self._line_bytes_max and self._decoder.skip_bad:
+                return self._too_long(place, data)
             else:
                 size = self._larger(size, place)
+
+    def _too_long(self, place: _Place, data: bytes) -> Piece | Waiting | None:
+        """Go on behind a line of which this is the beginning: at its newline or, if a quote is open, at the first."""
+        cut = self._decoder.form.cut(data, True)
+        if cut.unclosed and b"\n" in data:
+            return self._piece(place, data, self._decoded(place, data, cut))
+        self._passing = _Place(place.file, place.offset + len(data), place.line + data.count(b"\n"), place.turn)
+        return self._pass_over(place, self._passing)
+
+    def _pass_over(self, place: _Place, passing: _Place) -> Piece | Waiting | None:
+        """Look for the end of a line that is too long; there it is counted. The position stays before it until then."""
+        stop = passing.offset + PASSED_BYTES_MAX
+        while passing.offset < stop:
+            data = place.file.read(passing.offset, self._chunk_bytes)
+            if self._follow and data:
+                place.file.refuse_if_rewritten()
+            end = data.find(b"\n") + 1
+            passing.offset += end or len(data)
+            at_end = len(data) < self._chunk_bytes
+            if end or (at_end and self._is_complete()):
+                passing.line += 1
+                return self._left_out(passing)
+            if at_end:
+                return self._rest(place)
+        return Waiting()
+
+    def _left_out(self, behind: _Place) -> Piece:
+        """Go on behind a line that was passed over."""
+        self._place, self._passing = behind, None
+        position = behind.position(self._decoder.known.remembered())
+        return Piece(self._decoder.no_rows(), lambda rows: position, turn=behind.turn, too_large=1)
 
     def _decoded(self, place: _Place, data: bytes, cut: Cut) -> Decoded:
         decoded = self._decoder.decode(data, cut)
@@ -112,12 +166,12 @@ class LineFeed:
         return not self._follow or self._finishing
 
     def _larger(self, size: int, place: _Place) -> int:
-        if size >= LINE_BYTES_MAX:
+        if size >= self._line_bytes_max:
             raise ConnectorError(
-                f"{place.where()}: the line is longer than {LINE_BYTES_MAX >> 20} MiB; "
-                "check that the file is of lines and that every quote is closed"
+                f"{place.where()}: the line is longer than {self._line_bytes_max >> 20} MiB; check that the file is of "
+                'lines and that every quote is closed, or pass bad_lines="skip" to go on without lines of that length'
             )
-        return min(size * 4, LINE_BYTES_MAX)
+        return min(size * 4, self._line_bytes_max)
 
     def _piece(self, place: _Place, data: bytes, decoded: Decoded) -> Piece:
         position_after = _Positions(place, data, decoded, self._decoder.known.remembered()).after
@@ -135,8 +189,8 @@ class LineFeed:
         place.file.refuse_if_compressed()
         size = self._chunk_bytes
         while True:
-            data = place.file.read(0, size)
-            mark = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+            data = place.file.read(self._names_from, size)
+            mark = len(_BYTE_ORDER_MARK) if self._names_from == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
             at_end = len(data) < size
             known = self._decoder.known.schema
             names = known.names if known is not None else []
@@ -147,8 +201,13 @@ class LineFeed:
                 break
             if at_end:
                 return False
-            size = self._larger(size, place)
-        if place.offset < mark + length:
+            if size < self._line_bytes_max or self._decoder.form.has_header or not self._decoder.skip_bad:
+                size = self._larger(size, place)
+            elif place.offset == self._names_from:
+                return True  # the first line is too long: it is passed over, and the next one tells the columns
+            else:
+                self._names_from, size = place.offset, self._chunk_bytes
+        if self._names_from == 0 and place.offset < mark + length:
             place.offset, place.line = mark + length, 1 + data.count(b"\n", 0, mark + length)
         self._begun = True
         return True
@@ -180,6 +239,7 @@ class LineFeed:
 
     def _go_to(self, path: str | None, turn: int) -> bool:
         self._finishing = self._begun = False
+        self._passing, self._names_from = None, 0
         if path is not None:
             self._place = _Place(OpenFile(path), 0, 1, turn)
         return path is not None
@@ -209,12 +269,4 @@ class _Positions:
         end = self._decoded.consumed if is_last else (int(ends[rows - 1]) if rows else 0)
         self._line += self._data.count(b"\n", self._counted, end)
         self._counted = end
-        offset = self._offset + end
-        return {
-            "file": self._file.path,
-            "offset": offset,
-            "line": self._line,
-            "head": self._file.head(offset),
-            "turn": self._turn,
-            **self._remembered,
-        }
+        return _Place(self._file, self._offset + end, self._line, self._turn).position(self._remembered)

@@ -19,6 +19,7 @@ from headwater.connectors.encoding import CsvLines, Encoder, JsonLines, TextLine
 from headwater.connectors.files import no_access
 from headwater.dataflow.connectors import Position, SinkWriter
 from headwater.model.errors import ConnectorError, FlowError
+from headwater.model.quoting import listed, quoted
 
 Mode = Literal["error", "overwrite", "append"]
 MODES: Final = ("error", "overwrite", "append")
@@ -39,7 +40,7 @@ class LineSink(ABC):
     def __post_init__(self) -> None:
         """Refuse a mode that is none."""
         if self.mode not in MODES:
-            raise FlowError(f"mode={self.mode!r} is not known; give one of {', '.join(MODES)}")
+            raise FlowError(f"mode={quoted(self.mode)} is not known; give one of {listed(MODES)}")
 
     @property
     def position_settings(self) -> Mapping[str, object]:

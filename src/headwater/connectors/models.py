@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from headwater.connectors.files import no_access
 from headwater.model.errors import ConnectorError, FlowError
+from headwater.model.quoting import quoted
 from headwater.model.time import duration_us
 
 SAFE: Final = (".onnx",)
@@ -82,7 +83,7 @@ def model_file(
         )
     refresh_us = None if refresh is None else duration_us(refresh)
     if refresh_us is not None and refresh_us <= 0:
-        raise FlowError(f"refresh={refresh!r} is no time at all; write it like '10 seconds'")
+        raise FlowError(f"refresh={quoted(refresh)} is no time at all; write it like '10 seconds'")
     return FileModel(path=place, refresh_us=refresh_us, trusted=trusted)
 
 

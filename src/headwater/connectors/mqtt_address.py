@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from headwater.model.errors import ConnectorError, FlowError
+from headwater.model.quoting import quoted
 
 PLAIN_PORT: Final = 1883
 TLS_PORT: Final = 8883
@@ -139,7 +140,7 @@ def parsed_url(
     """
     scheme, separator, rest = url.partition("://")
     if scheme not in ("mqtt", "mqtts") or not separator:
-        raise FlowError(f"a broker is written mqtt://host/topic or mqtts://host/topic, not with {scheme[:20]!r}")
+        raise FlowError(f"a broker is written mqtt://host/topic or mqtts://host/topic, not with {quoted(scheme)}")
     authority, _, topic = rest.partition("/")
     try:
         parts = urlsplit(f"//{authority}")

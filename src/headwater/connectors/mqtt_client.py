@@ -24,6 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from headwater.model.errors import FlowError
+from headwater.model.quoting import quoted
 from headwater.model.time import SECOND, duration_us
 
 Version = Literal["3.1.1", "5"]
@@ -61,13 +62,13 @@ class Session:
     def __post_init__(self) -> None:
         """Refuse what no broker would understand."""
         if self.version not in _PROTOCOLS:
-            raise FlowError(f"version={self.version!r} of MQTT is not known; give '3.1.1' or '5'")
+            raise FlowError(f"version={quoted(self.version)} of MQTT is not known; give '3.1.1' or '5'")
         if not 1 <= self.keepalive_s <= KEEPALIVE_S_MAX:
             raise FlowError(f"keepalive={self.keepalive_s} s is not possible; give 1 to {KEEPALIVE_S_MAX} seconds")
         if not 1 <= self.inflight <= INFLIGHT_MAX:
             raise FlowError(f"inflight={self.inflight} is not possible; there are {INFLIGHT_MAX} packet ids")
         if not 1 <= len(self.client_id.encode()) <= CLIENT_ID_BYTES_MAX or "\0" in self.client_id:
-            raise FlowError(f"client_id={self.client_id[:30]!r} cannot be one; give 1 to {CLIENT_ID_BYTES_MAX} bytes")
+            raise FlowError(f"client_id={quoted(self.client_id)} cannot be one; give 1 to {CLIENT_ID_BYTES_MAX} bytes")
 
     @property
     def clean_start(self) -> bool | Literal[3]:
@@ -88,7 +89,7 @@ def whole_seconds(given: str | timedelta, what: str) -> int:
     """Return a duration as MQTT writes it."""
     seconds = duration_us(given) // SECOND
     if seconds >= NEVER_EXPIRES:
-        raise FlowError(f"{what}={given!r} is too long; MQTT counts up to {NEVER_EXPIRES} seconds")
+        raise FlowError(f"{what}={quoted(given)} is too long; MQTT counts up to {NEVER_EXPIRES} seconds")
     return seconds
 
 

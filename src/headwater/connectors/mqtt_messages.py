@@ -20,6 +20,7 @@ from headwater.connectors.formats import JsonFormat, TextFormat
 from headwater.connectors.lines import Cut
 from headwater.connectors.mqtt_receipts import Receipt
 from headwater.model.errors import ConnectorError, SchemaMismatch
+from headwater.model.quoting import quoted
 
 MessageFormat = Literal["json", "text", "bytes", "senml"]
 FORMATS: Final = ("json", "text", "bytes", "senml")
@@ -190,7 +191,7 @@ class MessageReader:
             first = min(parsed.bad)
             if first == 0:
                 raise ConnectorError(
-                    f"a message on topic {messages[0].topic!r} {parsed.bad[0]}; "
+                    f"a message on topic {quoted(messages[0].topic)} {parsed.bad[0]}; "
                     "correct the sender or the format, or pass bad_messages='skip'"
                 )
             return self.read(messages[:first], rows_max, now_us, skip_bad=False)
@@ -214,7 +215,7 @@ class MessageReader:
         for extra in extras:
             if extra.name in batch.schema.names:
                 raise SchemaMismatch(
-                    f"a message on topic {messages[0].topic!r} has a field {extra.name!r}, "
+                    f"a message on topic {quoted(messages[0].topic)} has a field {quoted(extra.name)}, "
                     "the name of the column for its topic or its retained mark; give that column another name"
                 )
         values = {

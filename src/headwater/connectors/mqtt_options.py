@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from headwater.connectors.mqtt_client import Will
 from headwater.connectors.mqtt_topics import checked_name
 from headwater.model.errors import FlowError
+from headwater.model.quoting import listed, quoted
 
 Read = Callable[[str, str], Any]  # of an option's name and what was written
 Connect = TypeVar("Connect", bound=Callable[..., Any])
@@ -21,7 +22,7 @@ Connect = TypeVar("Connect", bound=Callable[..., Any])
 def will(topic: str, payload: str | bytes, *, qos: int = 1, retain: bool = True) -> Will:
     """Say what the broker sends for a client that vanishes without a goodbye: `to.mqtt(..., will=to.will(...))`."""
     if qos not in (0, 1, 2):
-        raise FlowError(f"qos={qos!r} is not a quality of service; give 0, 1 or 2")
+        raise FlowError(f"qos={quoted(qos)} is not a quality of service; give 0, 1 or 2")
     data = payload.encode() if isinstance(payload, str) else payload
     return Will(topic=checked_name(topic), payload=data, qos=qos, retain=retain)
 
@@ -114,7 +115,7 @@ def _arguments(said: Mapping[str, str], known: Mapping[str, Read]) -> dict[str, 
         if name == "password":
             raise FlowError("a password is no option of an address: give password_file=, or HEADWATER_MQTT_PASSWORD")
         shown = name if name.isidentifier() else "with a strange name"
-        raise FlowError(f"the address has an option {shown}, which is not known here; known are {', '.join(known)}")
+        raise FlowError(f"the address has an option {shown}, which is not known here; known are {listed(known)}")
     given = {name: known[name](name, written) for name, written in said.items()}
     of_will = {name: given.pop(name) for name in list(given) if name.startswith("will")}
     if of_will:

@@ -27,6 +27,7 @@ from headwater.connectors.mqtt_topics import TopicTemplate
 from headwater.connectors.senml_packs import SenmlError
 from headwater.dataflow.connectors import Position, SinkWriter
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
+from headwater.model.quoting import listed, quoted
 
 INFLIGHT: Final = 256  # enough to keep a broker busy that answers after some milliseconds
 # MQTT 3.1.1 has no way to say how many a broker takes at QoS 2, and mosquitto answers no more than these at a time.
@@ -61,9 +62,9 @@ class MqttSink:
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
         if self.qos not in (0, 1, 2):
-            raise FlowError(f"qos={self.qos!r} is not a quality of service; give 0, 1 or 2")
+            raise FlowError(f"qos={quoted(self.qos)} is not a quality of service; give 0, 1 or 2")
         if self.format not in FORMATS:
-            raise FlowError(f"format={self.format!r} is not known; give one of {', '.join(FORMATS)}")
+            raise FlowError(f"format={quoted(self.format)} is not known; give one of {listed(FORMATS)}")
         if self.column is not None and self.format not in ("text", "bytes"):
             raise FlowError("column= is the one that format='text' or 'bytes' sends; leave it out, or pass one of them")
         self.session("unnamed" if self.client_id is None else self.client_id)
@@ -169,7 +170,7 @@ class MqttWriter:
                 topic, payload = self._waiting[0]
                 if self._packet_bytes_max is not None and _packet_bytes(topic, payload) > self._packet_bytes_max:
                     self._refuse(
-                        f"takes packets of {self._packet_bytes_max} bytes, but a row for topic {topic!r} "
+                        f"takes packets of {self._packet_bytes_max} bytes, but a row for topic {quoted(topic)} "
                         f"is {len(payload)}; send less in a row, or raise its limit"
                     )
                     return
@@ -226,7 +227,7 @@ class MqttWriter:
     def _on_refused(self, packet_id: int, reason: int) -> None:
         topic = self._under_way.get(packet_id)
         what = _REFUSALS.get(reason, f"reason code 0x{reason:02x}")
-        self._refuse(f"does not take a message for topic {topic!r}: {what}")
+        self._refuse(f"does not take a message for topic {quoted(topic)}: {what}")
 
     def _refuse(self, what: str) -> None:
         self._link.refuse(ConnectorError(f"{self._sink.address} {what}"))
@@ -257,10 +258,10 @@ def _texts(batch: pa.RecordBatch, column: str) -> list[bytes]:
 def _bytes(batch: pa.RecordBatch, column: str) -> list[bytes]:
     names = batch.schema.names
     if column not in names:
-        raise SchemaMismatch(f"to.mqtt: there is no column {column!r}, only: {', '.join(names)}; name another one")
+        raise SchemaMismatch(f"to.mqtt: there is no column {quoted(column)}, only: {listed(names)}; name another one")
     kind = batch.schema.field(column).type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        raise SchemaMismatch(f"to.mqtt: column {column!r} is {kind}, not binary; pass format='text' for a text")
+        raise SchemaMismatch(f"to.mqtt: column {quoted(column)} is {kind}, not binary; pass format='text' for a text")
     return [b"" if value is None else value for value in batch.column(column).to_pylist()]
 
 

@@ -30,6 +30,7 @@ from headwater.connectors.mqtt_messages import FIXED_COLUMNS, FORMATS, Message, 
 from headwater.connectors.mqtt_receipts import Receipt, Receipts, Reply, Verdict, first_reply
 from headwater.dataflow.connectors import Idle, Poll, Position, Rows, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
+from headwater.model.quoting import listed, quoted
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +73,11 @@ class MqttSource:
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
         if self.qos not in (0, 1, 2):
-            raise FlowError(f"qos={self.qos!r} is not a quality of service; give 0, 1 or 2")
+            raise FlowError(f"qos={quoted(self.qos)} is not a quality of service; give 0, 1 or 2")
         if self.format not in FORMATS:
-            raise FlowError(f"format={self.format!r} is not known; give one of {', '.join(FORMATS)}")
+            raise FlowError(f"format={quoted(self.format)} is not known; give one of {listed(FORMATS)}")
         if self.bad_messages not in ("stop", "skip"):
-            raise FlowError(f"bad_messages={self.bad_messages!r} is not known; give 'stop' or 'skip'")
+            raise FlowError(f"bad_messages={quoted(self.bad_messages)} is not known; give 'stop' or 'skip'")
         if not 1 <= self.payload_bytes_max <= PAYLOAD_BYTES_LIMIT:
             raise FlowError(f"payload_bytes_max={self.payload_bytes_max} is not within 1 and {PAYLOAD_BYTES_LIMIT}")
         self.session("unnamed" if self.client_id is None else self.client_id)
@@ -86,14 +87,14 @@ class MqttSource:
         fixed = FIXED_COLUMNS.get(self.format)
         if fixed is not None and self.declared is not None and not self.declared.equals(fixed):
             raise FlowError(
-                f"format={self.format!r} has columns of its own: {', '.join(fixed.names)}; leave out schema="
+                f"format={quoted(self.format)} has columns of its own: {listed(fixed.names)}; leave out schema="
             )
         names = [name for name in (self.topic_column, self.retained_column) if name is not None]
         inside = [] if self.schema is None else self.schema.names
         taken = [name for name in names if inside.count(name) > 1]
         if taken:
             raise FlowError(
-                f"there would be two columns {taken[0]!r}; give topic_column= or retained_column= another name"
+                f"there would be two columns {quoted(taken[0])}; give topic_column= or retained_column= another name"
             )
 
     @property
@@ -292,9 +293,9 @@ class MqttReader:
     ) -> None:
         for topic, reason in zip(self._source.topics, reasons, strict=False):
             if reason.is_failure:
-                self._refuse(f"does not let us subscribe to {topic!r}: {reason}; check what it allows this user")
+                self._refuse(f"does not let us subscribe to {quoted(topic)}: {reason}; check what it allows this user")
             elif reason.value < self._source.qos:
-                self._refuse(f"grants only QoS {reason.value} for {topic!r}; pass qos={reason.value}")
+                self._refuse(f"grants only QoS {reason.value} for {quoted(topic)}; pass qos={reason.value}")
         self._subscribed = list(self._source.topics)
         self._has_subscribed = True
 

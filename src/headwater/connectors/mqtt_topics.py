@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
+from headwater.model.quoting import brief, listed, quoted
 
 TOPIC_BYTES_MAX: Final = 65_535
 SHARED: Final = "$share/"
@@ -24,11 +25,11 @@ def checked_filter(topic: str) -> str:
     levels = topic.split("/")
     for number, level in enumerate(levels):
         if "#" in level and (level != "#" or number < len(levels) - 1):
-            raise FlowError(f"topic {topic!r}: # stands alone, as the last level: city/#")
+            raise FlowError(f"topic {quoted(topic)}: # stands alone, as the last level: city/#")
         if "+" in level and level != "+":
-            raise FlowError(f"topic {topic!r}: + stands for a whole level: city/+/dust")
+            raise FlowError(f"topic {quoted(topic)}: + stands for a whole level: city/+/dust")
     if topic.startswith(SHARED) and (len(levels) < 3 or not levels[1] or levels[1] in _WILDCARDS or not levels[2]):
-        raise FlowError(f"topic {topic!r}: a shared subscription is written $share/GROUP/TOPIC")
+        raise FlowError(f"topic {quoted(topic)}: a shared subscription is written $share/GROUP/TOPIC")
     return topic
 
 
@@ -36,16 +37,16 @@ def checked_name(topic: str) -> str:
     """Return the name of a topic to send to, or say what is wrong with it."""
     _refuse_unwritable(topic)
     if any(wildcard in topic for wildcard in _WILDCARDS):
-        raise FlowError(f"topic {topic!r}: a message is sent to one topic, without + and #")
+        raise FlowError(f"topic {quoted(topic)}: a message is sent to one topic, without + and #")
     return topic
 
 
 def shared_filter(group: str, topic: str) -> str:
     """Return the filter by which the members of a group divide a topic's messages among them."""
     if not group or any(character in group for character in "/+#\0"):
-        raise FlowError(f"shared={group!r} cannot name a group; give a word without /, + and #")
+        raise FlowError(f"shared={quoted(group)} cannot name a group; give a word without /, + and #")
     if topic.startswith(SHARED):
-        raise FlowError(f"topic {topic!r} is shared already; leave out shared=")
+        raise FlowError(f"topic {quoted(topic)} is shared already; leave out shared=")
     return checked_filter(f"{SHARED}{group}/{topic}")
 
 
@@ -53,11 +54,11 @@ def _refuse_unwritable(topic: str) -> None:
     if not topic:
         raise FlowError("a topic cannot be empty; write it behind the host, as in mqtt://host/city/dust")
     if "\0" in topic:
-        raise FlowError(f"topic {topic!r} contains a null character, which MQTT forbids")
+        raise FlowError(f"topic {quoted(topic)} contains a null character, which MQTT forbids")
     try:
         size = len(topic.encode())
     except UnicodeEncodeError:
-        raise FlowError(f"topic {topic!r} is not text that UTF-8 can hold") from None
+        raise FlowError(f"topic {quoted(topic)} is not text that UTF-8 can hold") from None
     if size > TOPIC_BYTES_MAX:
         raise FlowError(f"a topic of {size} bytes is too long; MQTT allows {TOPIC_BYTES_MAX}")
 
@@ -72,7 +73,7 @@ class TopicTemplate:
         """Refuse a template that cannot become the name of a topic."""
         for literal, column in self._parts():
             if column == "":
-                raise FlowError(f"topic {self.text!r}: name a column between the braces, as in city/{{source}}")
+                raise FlowError(f"topic {quoted(self.text)}: name a column between the braces, as in city/{{source}}")
             if literal:
                 checked_name(literal)
         _refuse_unwritable(self.text)
@@ -96,29 +97,35 @@ class TopicTemplate:
             parsed = list(string.Formatter().parse(self.text))
         except ValueError as failure:
             raise FlowError(
-                f"topic {self.text!r}: {failure}; write a column as {{name}}, and a brace as two"
+                f"topic {quoted(self.text)}: {failure}; write a column as {{name}}, and a brace as two"
             ) from failure
         for _, column, form, conversion in parsed:
             if form or conversion:
-                raise FlowError(f"topic {self.text!r}: only plain {{{column}}} is known, without : and !")
+                raise FlowError(f"topic {quoted(self.text)}: only plain {{{brief(column)}}} is known, without : and !")
         return [(literal, column) for literal, column, _, _ in parsed]
 
     def _texts(self, batch: pa.RecordBatch, column: str) -> pa.Array:
         if column not in batch.schema.names:
-            known = ", ".join(batch.schema.names)
-            raise SchemaMismatch(f"topic {self.text!r} names column {column!r}, but rows have only: {known}")
+            known = listed(batch.schema.names)
+            raise SchemaMismatch(
+                f"topic {quoted(self.text)} names column {quoted(column)}, but rows have only: {known}"
+            )
         values = batch.column(column)
         if values.null_count:
-            raise ConnectorError(f"topic {self.text!r}: column {column!r} is null in a row; filter such rows out first")
+            raise ConnectorError(
+                f"topic {quoted(self.text)}: column {quoted(column)} is null in a row; filter such rows out first"
+            )
         try:
             return values.cast(pa.string())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
             raise SchemaMismatch(
-                f"topic {self.text!r}: column {column!r} is {values.type}, which is no text"
+                f"topic {quoted(self.text)}: column {quoted(column)} is {values.type}, which is no text"
             ) from failure
 
     def _refuse_bad(self, topic: str) -> None:
         try:
             checked_name(topic)
         except FlowError as failure:
-            raise ConnectorError(f"topic {self.text!r} makes a topic that MQTT does not allow: {failure}") from failure
+            raise ConnectorError(
+                f"topic {quoted(self.text)} makes a topic that MQTT does not allow: {failure}"
+            ) from failure

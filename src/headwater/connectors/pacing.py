@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.errors import FlowError, SchemaMismatch
+from headwater.model.quoting import brief, cause, listed, quoted
 
 Times = npt.NDArray[np.int64]
 
@@ -172,7 +173,7 @@ class _AsRecorded:
     def _recorded(self, batch: pa.RecordBatch) -> tuple[Times, npt.NDArray[np.bool_]]:
         if self._column not in batch.schema.names:
             raise SchemaMismatch(
-                f"{self._where}: there is no time column {self._column!r}, only: {', '.join(batch.schema.names)}; "
+                f"{self._where}: there is no time column {quoted(self._column)}, only: {listed(batch.schema.names)}; "
                 "correct time_column"
             )
         column = batch.column(self._column)
@@ -191,11 +192,12 @@ class _AsRecorded:
                 return column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
             raise SchemaMismatch(
-                f"{self._where}: time column {self._column!r} holds something that is not a time: {failure}; "
-                "give another time_column"
+                f"{self._where}: time column {quoted(self._column)} holds something that is not a time: "
+                f"{cause(failure)}; give another time_column"
             ) from failure
         raise SchemaMismatch(
-            f"{self._where}: time column {self._column!r} is {kind}, which is not a time; give another time_column"
+            f"{self._where}: time column {quoted(self._column)} is {brief(kind)}, which is not a time; "
+            "give another time_column"
         )
 
     def _epoch(self, column: pa.Array) -> pa.Array:

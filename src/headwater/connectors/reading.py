@@ -25,6 +25,7 @@ class Piece:
     position_after: Callable[[int], Position]
     turn: int = 0  # how often the source has started over
     refused: int = 0  # rows before these that were stored in an earlier run
+    too_large: int = 0  # lines before these that are longer than any row may be, and are left out
     bad_before: tuple[int, ...] = ()  # for each line that was left out, the row it stands before, in order
 
 
@@ -88,6 +89,7 @@ class PacedReader:
             position=piece.position_after(stop),
             due_us=due_us,
             refused=piece.refused if start == 0 else 0,
+            too_large=piece.too_large if start == 0 else 0,
             unparsable=bisect_left(piece.bad_before, stop + (stop == end)) - bisect_left(piece.bad_before, start),
         )
         self._pacer.sent(count)

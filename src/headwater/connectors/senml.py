@@ -19,6 +19,7 @@ import orjson
 import pyarrow as pa
 
 from headwater.connectors.senml_packs import Record, SenmlError, resolved, written
+from headwater.model.quoting import brief, cause, listed, quoted
 
 SCHEMA: Final = pa.schema(
     [
@@ -56,11 +57,11 @@ def decode(
     goes on without it.
     """
     if column not in batch.schema.names:
-        raise SenmlError(f"there is no column {column!r}, only: {', '.join(batch.schema.names)}")
+        raise SenmlError(f"there is no column {quoted(column)}, only: {listed(batch.schema.names)}")
     others = [name for name in batch.schema.names if name != column]
     taken = [name for name in others if name in SCHEMA.names]
     if taken:
-        raise SenmlError(f"column {taken[0]!r} has the name of a SenML column; rename it with select(...) first")
+        raise SenmlError(f"column {quoted(taken[0])} has the name of a SenML column; rename it with select(...) first")
     instants = _instants(batch, now)
     found: list[Record] = []
     origins: list[int] = []
@@ -68,7 +69,7 @@ def decode(
         try:
             records = resolved("null" if text is None else text, instants[at])
         except SenmlError as failure:
-            raise SenmlError(f"the text in column {column!r} {failure}") from None
+            raise SenmlError(f"the text in column {quoted(column)} {failure}") from None
         found += records
         origins += [at] * len(records)
     return _repeated(batch.select(others), origins, _table(found))
@@ -117,9 +118,9 @@ def _repeated(others: pa.RecordBatch, origins: list[int], measured: pa.RecordBat
 def _instants(batch: pa.RecordBatch, now: datetime.datetime | str | None) -> Sequence[int | None]:
     if isinstance(now, str):
         if now not in batch.schema.names:
-            raise SenmlError(f"now={now!r} is no column, there are only: {', '.join(batch.schema.names)}")
+            raise SenmlError(f"now={quoted(now)} is no column, there are only: {listed(batch.schema.names)}")
         if not pa.types.is_timestamp(batch.schema.field(now).type):
-            raise SenmlError(f"now={now!r} is {batch.schema.field(now).type}, not a timestamp")
+            raise SenmlError(f"now={quoted(now)} is {brief(batch.schema.field(now).type)}, not a timestamp")
         return _epoch_us(batch.column(now))
     if now is not None and now.tzinfo is None:
         raise SenmlError("now= has no time zone; give one, such as datetime.UTC")
@@ -136,11 +137,11 @@ def _records(batch: pa.RecordBatch) -> list[Record]:
     names = batch.schema.names
     for needed in ("name", "time"):
         if needed not in names:
-            raise SenmlError(f"there is no column {needed!r} to write as SenML, only: {', '.join(names)}")
+            raise SenmlError(f"there is no column {quoted(needed)} to write as SenML, only: {listed(names)}")
     columns = [_values(batch, field) for field in SCHEMA]
     for required in (0, 2):
         if None in columns[required]:
-            raise SenmlError(f"column {SCHEMA.field(required).name!r} is null in a row; SenML needs it")
+            raise SenmlError(f"column {quoted(SCHEMA.field(required).name)} is null in a row; SenML needs it")
     return [Record(*row) for row in zip(*columns, strict=True)]
 
 
@@ -155,4 +156,6 @@ def _values(batch: pa.RecordBatch, field: pa.Field) -> list[Any]:
             return _epoch_us(column)
         return column.cast(field.type).to_pylist()  # type: ignore[no-any-return]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
-        raise SenmlError(f"column {field.name!r} is {column.type}, not {field.type}: {failure}") from failure
+        raise SenmlError(
+            f"column {quoted(field.name)} is {brief(column.type)}, not {field.type}: {cause(failure)}"
+        ) from failure

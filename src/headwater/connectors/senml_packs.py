@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from headwater.model.errors import HeadwaterError
+from headwater.model.quoting import brief, quoted
 from headwater.model.time import SECOND
 
 VERSION: Final = 10  # of the format, as RFC 8428 defines it
 RELATIVE_BELOW_S: Final = 1 << 28  # times below are told from now on, others since 1970
 TIME_S_MAX: Final = 253_402_300_799  # the end of the year 9999, the last that Python and Arrow both can show
-SHOWN_CHARS_MAX: Final = 60
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9:./_]*")
 _BASE64URL: Final = re.compile(r"[-_A-Za-z0-9]*")
@@ -76,22 +76,22 @@ def _check(fields: Any, base: dict[str, Any] | None) -> None:
     for label, value in fields.items():
         if label in _NUMBERS:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise SenmlError(f"has {_shown(value)} in {label!r}, which is not a number")
+                raise SenmlError(f"has {quoted(value)} in {quoted(label)}, which is not a number")
         elif label in _TEXTS:
             if not isinstance(value, str):
-                raise SenmlError(f"has {_shown(value)} in {label!r}, which is not a string")
+                raise SenmlError(f"has {quoted(value)} in {quoted(label)}, which is not a string")
         elif label == "vb":
             if not isinstance(value, bool):
-                raise SenmlError(f"has {_shown(value)} in 'vb', which is not true or false")
+                raise SenmlError(f"has {quoted(value)} in 'vb', which is not true or false")
         elif label == "bver":
             _check_version(value, base)
         elif label.endswith("_"):
-            raise SenmlError(f"has a field {_shown(label)}, which must be understood and is not known here")
+            raise SenmlError(f"has a field {quoted(label)}, which must be understood and is not known here")
 
 
 def _check_version(version: Any, base: dict[str, Any] | None) -> None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise SenmlError(f"has version {_shown(version)}, which is not a whole number above 0")
+        raise SenmlError(f"has version {quoted(version)}, which is not a whole number above 0")
     if version > VERSION:
         raise SenmlError(f"has version {version}; only up to {VERSION} is known here")
     if base is not None and version != base.get("bver", VERSION):
@@ -102,11 +102,11 @@ def _resolved(fields: dict[str, Any], base: dict[str, Any], now_us: int | None) 
     name = base.get("bn", "") + fields.get("n", "")
     if _NAME.fullmatch(name) is None:
         raise SenmlError(
-            f"is named {_shown(name)}; a name begins with a letter or digit, and has only these and - : . / _"
+            f"is named {quoted(name)}; a name begins with a letter or digit, and has only these and - : . / _"
         )
     values = [label for label in _VALUES if label in fields]
     if len(values) > 1:
-        raise SenmlError(f"has {values[0]!r} and {values[1]!r}; a record has one value")
+        raise SenmlError(f"has {quoted(values[0])} and {quoted(values[1])}; a record has one value")
     has_sum = "s" in fields or "bs" in base
     if not values and not has_sum and "bv" not in base:
         raise SenmlError("has no value and no sum")
@@ -133,14 +133,14 @@ def _sum(base: float, own: float, what: str) -> float:
 
 def _time_us(time_s: float, now_us: int | None) -> int:
     if not -TIME_S_MAX <= time_s <= TIME_S_MAX:
-        raise SenmlError(f"has time {_shown(time_s)}, which is not within the years 1 to 9999")
+        raise SenmlError(f"has time {quoted(time_s)}, which is not within the years 1 to 9999")
     time_us = round(time_s * SECOND)
     if time_s >= RELATIVE_BELOW_S:
         return time_us
     if now_us is None:
         raise SenmlError("has a time relative to now; say when that is with now=")
     if not 0 <= now_us + time_us <= TIME_S_MAX * SECOND:
-        raise SenmlError(f"has time {_shown(time_s)} relative to now, which is before 1970 or after 9999")
+        raise SenmlError(f"has time {quoted(time_s)} relative to now, which is before 1970 or after 9999")
     return now_us + time_us
 
 
@@ -150,31 +150,26 @@ def _data(text: str) -> bytes:
             raise binascii.Error("it has other characters")
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error as failure:
-        raise SenmlError(f"has {_shown(text)} in 'vd', which is not base64url without padding: {failure}") from None
+        raise SenmlError(f"has {quoted(text)} in 'vd', which is not base64url without padding: {failure}") from None
 
 
 def written(record: Record) -> dict[str, Any]:
     """Return a record as JSON has it; raise if SenML has no form for it."""
     if _NAME.fullmatch(record.name) is None:
         raise SenmlError(
-            f"the name {_shown(record.name)} cannot be written; "
+            f"the name {quoted(record.name)} cannot be written; "
             "it begins with a letter or digit, and has only these and - : . / _"
         )
     data = None if record.data_value is None else base64.urlsafe_b64encode(record.data_value).rstrip(b"=").decode()
     values = {"v": record.value, "vs": record.string_value, "vb": record.bool_value, "vd": data}
     given = [label for label, value in values.items() if value is not None]
     if len(given) > 1 or (not given and record.sum is None):
-        raise SenmlError(f"the record of {record.name} has {len(given)} values; SenML wants one, or a sum")
+        raise SenmlError(f"the record of {brief(record.name)} has {len(given)} values; SenML wants one, or a sum")
     numbers = (record.value, record.sum, record.update_time)
     if not all(number is None or math.isfinite(number) for number in numbers):
-        raise SenmlError(f"the record of {record.name} has a number that is not finite, which JSON cannot hold")
+        raise SenmlError(f"the record of {brief(record.name)} has a number that is not finite, which JSON cannot hold")
     if record.time_us < RELATIVE_BELOW_S * SECOND:
-        raise SenmlError(f"the record of {record.name} is older than 1978-07-04, which SenML cannot write")
+        raise SenmlError(f"the record of {brief(record.name)} is older than 1978-07-04, which SenML cannot write")
     fields = {"n": record.name, "u": record.unit, "t": record.time_us / SECOND, **values}
     fields |= {"s": record.sum, "ut": record.update_time}
     return {label: value for label, value in fields.items() if value is not None}
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."

@@ -14,13 +14,14 @@ from headwater.connectors.columns import Known
 from headwater.connectors.decoding import Decoder
 from headwater.connectors.files import FileList
 from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
-from headwater.connectors.linefeed import CHUNK_BYTES, LineFeed
+from headwater.connectors.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
 from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
 from headwater.connectors.pacing import Pace
 from headwater.connectors.reading import PacedReader
 from headwater.connectors.tablefeed import TableFeed
 from headwater.dataflow.connectors import Position, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
+from headwater.model.quoting import quoted
 
 BadLines = Literal["stop", "skip"]
 GENERATED_ROWS: Final = 4_096  # made at once: enough to be vectorised, little enough to be ready in a few milliseconds
@@ -58,12 +59,13 @@ class LineSource(FileSource, ABC):
 
     bad_lines: BadLines = "stop"
     chunk_bytes: int = field(default=CHUNK_BYTES, repr=False)
+    line_bytes_max: int = field(default=LINE_BYTES_MAX, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
         super().__post_init__()
         if self.bad_lines not in ("stop", "skip"):
-            raise FlowError(f"bad_lines={self.bad_lines!r} is not known; give 'stop' or 'skip'")
+            raise FlowError(f"bad_lines={quoted(self.bad_lines)} is not known; give 'stop' or 'skip'")
 
     @abstractmethod
     def form(self) -> Format:
@@ -79,6 +81,7 @@ class LineSource(FileSource, ABC):
             loop=self.loop,
             position=position,
             chunk_bytes=self.chunk_bytes,
+            line_bytes_max=self.line_bytes_max,
         )
         return PacedReader(feed, self.pace.start(self.path))
 
@@ -96,7 +99,9 @@ class CsvSource(LineSource):
         """Refuse a delimiter that cannot be told from the rest."""
         super().__post_init__()
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
-            raise FlowError(f"delimiter={self.delimiter!r} cannot be one; give a single ASCII character such as ';'")
+            raise FlowError(
+                f"delimiter={quoted(self.delimiter)} cannot be one; give a single ASCII character such as ';'"
+            )
 
     def form(self) -> Format:
         """Return how the lines are written."""

@@ -15,8 +15,11 @@ from headwater.connectors.files import AFRESH, FileList, no_access
 from headwater.connectors.reading import Piece, Waiting
 from headwater.dataflow.connectors import Position
 from headwater.model.errors import ConnectorError, SchemaMismatch
+from headwater.model.quoting import brief, cause, quoted
 
 BATCH_ROWS: Final = 16_384
+# What pyarrow raises for bytes that are no Parquet file, or no longer one; names and texts in it may be no UTF-8.
+_DAMAGED: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 class _Rest:
@@ -26,23 +29,31 @@ class _Rest:
         self.path, self.turn = path, turn
         self._group, self._row = group, row
         try:
-            self._file = pq.ParquetFile(path)
+            self._file = pq.ParquetFile(path, page_checksum_verification=True)
+            schema = self._file.schema_arrow
         except OSError as failure:
             raise no_access(path, failure, "read") from failure
-        except pa.ArrowInvalid as failure:
+        except _DAMAGED as failure:
             raise ConnectorError(
-                f"{path} is not a complete Parquet file: {failure}; replace it or take it away"
+                f"{path} is not a complete Parquet file: {cause(failure)}; replace it or take it away"
             ) from failure
-        refuse_other_types(self._file.schema_arrow, known, path)
+        refuse_other_types(schema, known, path)
         self._refuse_if_shorter()
         self._batches = self._read()
 
     def next(self) -> tuple[pa.RecordBatch, int, int] | None:
-        """Return rows with the group and row they begin at; None at the end of the file."""
+        """Return rows with the group and row they begin at; None at the end of the file.
+
+        They are looked at whole, a millisecond for each batch: a page that is damaged may well be read, and give texts
+        that are no UTF-8, or numbers beyond their type, at which what comes after would fail.
+        """
         try:
-            return next(self._batches, None)
-        except (OSError, pa.ArrowInvalid) as failure:
-            raise ConnectorError(f"{self.path} is damaged: {failure}; replace it or take it away") from failure
+            found = next(self._batches, None)
+            if found is not None:
+                found[0].validate(full=True)
+        except _DAMAGED as failure:
+            raise ConnectorError(f"{self.path} is damaged: {cause(failure)}; replace it or take it away") from failure
+        return found
 
     def close(self) -> None:
         self._file.close()
@@ -75,8 +86,8 @@ def refuse_other_types(schema: pa.Schema, known: Known, where: str) -> None:
         found = schema.field(field.name).type
         if not known.declared and not found.equals(field.type):
             raise SchemaMismatch(
-                f"{where}: column {field.name!r} is {found} here and {field.type} in the files before; "
-                "declare schema=... to bring them to one type"
+                f"{where}: column {quoted(field.name)} is {brief(found)} here "
+                f"and {brief(field.type)} in the files before; declare schema=... to bring them to one type"
             )
 
 

@@ -21,6 +21,7 @@ from headwater.connectors.columns import as_batch
 from headwater.connectors.files import no_access
 from headwater.connectors.json_lines import read_json_lines
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
+from headwater.model.quoting import cause, listed, quoted
 from headwater.model.time import duration_us
 
 log = logging.getLogger(__name__)
@@ -107,11 +108,11 @@ def table(
     """
     refresh_us = None if refresh is None else duration_us(refresh)
     if refresh_us is not None and refresh_us <= 0:
-        raise FlowError(f"refresh={refresh!r} must be longer than nothing")
+        raise FlowError(f"refresh={quoted(refresh)} must be longer than nothing")
     if isinstance(source, str | os.PathLike):
         path = os.path.abspath(os.fspath(source))  # a worker may stand in another directory
         if not path.endswith(tuple(_READERS)):
-            raise FlowError(f"the table {path} is not one of {', '.join(_READERS)}; give it the name of its format")
+            raise FlowError(f"the table {path} is not one of {listed(_READERS)}; give it the name of its format")
         return FileTable(path=path, schema=schema, refresh_us=refresh_us)
     if callable(source):
         return FetchedTable(function=source, refresh_us=refresh_us)
@@ -152,7 +153,7 @@ def _parsed(path: str, schema: pa.Schema | None, version: tuple[int, ...]) -> pa
         return read(content, schema)
     except (pa.ArrowException, UnicodeDecodeError) as failure:
         raise ConnectorError(
-            f"{path} cannot be read as a table: {failure}; correct the file or its schema"
+            f"{path} cannot be read as a table: {cause(failure)}; correct the file or its schema"
         ) from failure
 
 
@@ -175,14 +176,15 @@ def _read_json(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
 
 
 def _read_parquet(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-    rows = pq.read_table(pa.BufferReader(content))
+    rows = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    rows.validate(full=True)
     return rows if schema is None else _in_schema(rows, schema, "the Parquet file")
 
 
 def _in_schema(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     lacking = [name for name in schema.names if name not in rows.column_names]
     if lacking:
-        raise pa.ArrowInvalid(f"{where} lacks column {lacking[0]!r}; it has only: {', '.join(rows.column_names)}")
+        raise pa.ArrowInvalid(f"{where} lacks column {quoted(lacking[0])}; it has only: {listed(rows.column_names)}")
     return rows.select(schema.names).cast(schema)
 
 

@@ -22,6 +22,7 @@ from headwater.connectors.linesink import MODES, CutFile, Mode
 from headwater.dataflow.connectors import Position, SinkWriter
 from headwater.model.dictionaries import roomy, roomy_schema
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
+from headwater.model.quoting import brief, listed, quoted
 
 ROWS_PER_FILE: Final = 50_000  # the last part is written anew with every write until it is full
 _PART: Final = re.compile(r"part-(\d{8})\.parquet")
@@ -46,7 +47,7 @@ class ParquetSink:
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
         if self.mode not in MODES:
-            raise FlowError(f"mode={self.mode!r} is not known; give one of {', '.join(MODES)}")
+            raise FlowError(f"mode={quoted(self.mode)} is not known; give one of {listed(MODES)}")
         if self.rows_per_file < 1:
             raise FlowError(f"rows_per_file={self.rows_per_file} must be at least 1")
 
@@ -153,7 +154,7 @@ class ParquetWriter:
 
 
 def _shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+    return listed(f"{brief(field.name)}: {brief(field.type)}" for field in schema)
 
 
 class _Parts:

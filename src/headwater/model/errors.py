@@ -5,9 +5,15 @@ Every message is one sentence that a tired person can act on: what happened, whe
 
 from collections.abc import Iterable
 
+from headwater.model.quoting import abridged, listed, quoted
+
 
 class HeadwaterError(Exception):
-    """The root of everything Headwater raises on purpose; its text is fit to be shown to a user."""
+    """The root of everything Headwater raises on purpose; its text is fit to be shown to a user, whatever it quotes."""
+
+    def __init__(self, *told: object) -> None:
+        """Leave out the middle of a text that is too long to be read."""
+        super().__init__(*(abridged(one) if isinstance(one, str) else one for one in told))
 
 
 class FlowError(HeadwaterError):
@@ -21,8 +27,8 @@ class UnknownColumn(FlowError):
         """Remember which operator asked for which column."""
         self.operator, self.column, self.known = operator, column, sorted(known)
         super().__init__(
-            f"operator {operator!r} needs column {column!r}, "
-            f"but its input has only: {', '.join(self.known) or 'nothing'}"
+            f"operator {quoted(operator)} needs column {quoted(column)}, "
+            f"but its input has only: {listed(self.known) or 'nothing'}"
         )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from headwater.model.quoting import quoted
 from headwater.operators.spark_names import row_maker
 from headwater.operators.state_values import WrongState, decode_value, encode_value
 
@@ -88,7 +89,7 @@ def _checked(field: pa.Field) -> Convert:
         try:
             return write(value)
         except (_Misfit, InvalidOperation, OverflowError, TypeError, ValueError):
-            shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:80]}..."
+            shown = quoted(value)
             raise WrongState(
                 f"field {field.name!r} is declared as {field.type}, but was given {shown} ({type(value).__name__}); "
                 "convert it first"

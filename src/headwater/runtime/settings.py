@@ -16,6 +16,7 @@ from typing import Any, Final
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.ids import checked_name
 from headwater.model.peers import PEERS_OF_A_MACHINE_MAX
+from headwater.model.quoting import quoted
 from headwater.runtime.address import ADDRESS_FORM, host_and_port
 from headwater.runtime.cluster import masters_of
 from headwater.runtime.config import NodeConfig, cores_here
@@ -170,11 +171,11 @@ def _read(where: str, key: str, value: Any) -> Any:
     """Return a value in the type of its setting; text is read, other types must be right."""
     known = {each.name: each.type for each in fields(NodeSettings)}
     if key not in known:
-        raise ConfigError(f"{where} sets {key!r}, which is no setting of a node; there are: {', '.join(known)}")
+        raise ConfigError(f"{where} sets {quoted(key)}, which is no setting of a node; there are: {', '.join(known)}")
     try:
         return _READERS.get(key, _as_text)(value)
     except (ValueError, TypeError) as failure:
-        raise ConfigError(f"{where} sets {key} to {value!r}: {failure}") from failure
+        raise ConfigError(f"{where} sets {key} to {quoted(value)}: {failure}") from failure
 
 
 def _as_text(value: Any) -> str:

@@ -28,6 +28,7 @@ from headwater.model.batch import Stamp
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
+from headwater.model.quoting import listed, quoted
 from headwater.runtime.dozing import Doze
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.voices import thread_of
@@ -247,8 +248,8 @@ class SourcePump:
                 missing = _missing_key(task.outlets, answer.batch)
                 if missing is None:
                     return self._lay_out(task, answer)
-                names = ", ".join(answer.batch.schema.names)
-                raise ConnectorError(f"source {task.name!r} has no column {missing!r} to key by, only: {names}")
+                names = listed(answer.batch.schema.names)
+                raise ConnectorError(f"source {task.name!r} has no column {quoted(missing)} to key by, only: {names}")
             case Idle(until_us):
                 task.idle_until_us = until_us
                 if task.descriptor is not None:
