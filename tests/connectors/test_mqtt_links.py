@@ -153,6 +153,36 @@ def test_a_broker_that_is_killed_in_the_middle_makes_us_lose_nothing(broker: Bro
         drive.until(lambda drive: len(set(drive.numbers)) == 100)
 
 
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+@pytest.mark.parametrize("stage", ["came", "stored", "released"])
+def test_a_killed_broker_that_sends_again_what_was_not_completed_is_recognised(
+    broker: Broker, stage: str, version: Any
+) -> None:
+    """It was killed before it saved that it had sent the messages, so they come without the mark of a duplicate."""
+    with reading(broker, "t", qos=2, version=version) as drive:
+        drive.close()
+        broker.publish("t", numbers(0, 20), qos=2)
+        broker.keep()
+        drive.open()
+        polled = [drive.poll(rows_max=1) for _ in range(20)]
+        for rows in polled if stage != "came" else ():
+            drive.commit(rows)
+        if stage == "released":
+            drive.reader.stored(rows.position)
+            eventually(
+                lambda: broker.logged("Sending PUBREL to", drive.client_id) == 20, "the broker has released them"
+            )
+        broker.kill()
+        broker.start()
+        eventually(lambda: broker.logged("Sending PUBLISH to", drive.client_id, "(d0, q2") >= 40, "it sends them again")
+        for rows in polled if stage == "came" else ():
+            drive.commit(rows)
+        drive.reader.stored(polled[-1].position)
+        broker.publish("t", numbers(20, 21), qos=2)
+        assert drive.until_rows(21) == list(range(21))
+        assert drive.refused == 20
+
+
 def test_a_broker_that_lost_our_session_is_subscribed_to_again(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,6 +26,7 @@ class ModelBroker:
     sent: dict[int, int] = field(default_factory=dict)  # packet id, message: not acknowledged
     released: dict[int, int] = field(default_factory=dict)  # QoS 2: PUBREC has come, PUBCOMP has not
     last_id: int = 0
+    saved: tuple[Any, ...] | None = None  # what it will come back with if it is killed
 
     @property
     def is_done(self) -> bool:
@@ -50,6 +51,16 @@ class ModelBroker:
         if self.forgets:
             self.sent |= self.released
             self.released.clear()
+
+    def save(self) -> None:
+        """Write down all that is known now."""
+        self.saved = (self.waiting.copy(), dict(self.sent), dict(self.released), self.last_id)
+
+    def kill(self) -> None:
+        """Come back with what was saved last."""
+        assert self.saved is not None
+        self.waiting, self.sent, self.released, self.last_id = self.saved
+        self.save()
 
     def receive(self, reply: Reply, packet_id: int) -> tuple[Any, ...] | None:
         """Take an answer, and return what is to be sent for it."""
@@ -80,7 +91,11 @@ class World:
         self.broker = broker
         self._equal = equal  # whether all messages look the same
         self.stored: list[int] = []
+        self.completed: set[int] = set()  # messages that a broker that was killed had been told to forget for good
+        self._completed: set[int] = set()
+        self._under: dict[int, int] = {}  # packet id, message that came under it last
         self.refused = 0
+        broker.save()
         self._position: Position | None = None
         self.start()
 
@@ -132,6 +147,12 @@ class World:
             case "restart":
                 self.broker.restart()
                 self.reconnect()
+            case "save":
+                self.broker.save()
+            case "kill":
+                self.broker.kill()
+                self.completed |= self._completed
+                self.reconnect()
         self.receipts.check()
 
     def finish(self) -> None:
@@ -152,6 +173,7 @@ class World:
             if self.receipts.released(packet_id):
                 self._reply((Reply.COMPLETED, packet_id))
             return
+        self._under[packet_id] = message
         check = 0 if self._equal else message
         verdict, receipt = self.receipts.arrived(packet_id, self.broker.qos, check, again=again)
         if verdict is Verdict.NEW:
@@ -163,6 +185,9 @@ class World:
             self._reply((Reply.RECEIVED if self.broker.qos == 2 else Reply.ACKNOWLEDGED, packet_id))
 
     def _reply(self, *replies: tuple[Reply, int]) -> None:
+        self._completed |= {
+            self._under[one] for reply, one in replies if reply is Reply.COMPLETED and one in self._under
+        }
         self._to_broker += replies
         self.receipts.told(replies)
 
@@ -312,3 +337,61 @@ def test_when_the_broker_has_lost_the_session_an_equal_message_under_a_known_id_
         receipts.committed()
     receipts.connected(kept=False)
     assert receipts.arrived(7, 1, 1, again=True)[0] is Verdict.NEW
+
+
+KILLS = st.lists(
+    st.one_of(
+        st.sampled_from([STEPS, (*STEPS, "deliver", "answer"), (*STEPS, *PING), ("save",), ("send", "deliver")]),
+        st.sampled_from(["kill", "save", "tear", "die", "commit, die"]).map(lambda one: (one,)),
+    ),
+    max_size=60,
+).map(lambda rounds: [step for one in rounds for step in one])
+
+
+@settings(max_examples=200)
+@given(actions=KILLS)
+def test_of_a_broker_that_is_killed_only_what_was_completed_since_it_saved_may_come_twice(actions: list[str]) -> None:
+    """At QoS 2 a packet id stands for its message until PUBCOMP, with the mark of a duplicate or without."""
+    messages = list(range(12))
+    world = run(World(ModelBroker(2, deque(messages))), actions)
+    assert set(world.stored) == set(messages)
+    assert {one for one in messages if world.stored.count(one) > 1} <= world.completed
+
+
+@pytest.mark.parametrize("stage", ["came", "stored", "released"])
+def test_a_message_of_qos_2_is_the_same_until_it_is_completed_also_without_its_mark(stage: str) -> None:
+    """As a broker sends it that was killed and does not know that it had sent it."""
+    receipts = Receipts(None)
+    _, receipt = receipts.arrived(7, 2, 1, again=False)
+    assert receipt is not None
+    if stage != "came":
+        receipts.polled([receipt])
+        assert receipts.committed() == [(Reply.RECEIVED, 7)]
+    if stage == "released":
+        assert not receipts.released(7)
+    receipts.connected(kept=True)
+    expected = Verdict.AGAIN if stage == "came" else Verdict.STORED
+    assert receipts.arrived(7, 2, 1, again=False)[0] is expected
+    assert receipts.arrived(7, 2, 2, again=False)[0] is Verdict.NEW, "with other contents it is another message"
+
+
+def test_a_message_under_an_id_that_was_completed_is_new_whatever_it_looks_like() -> None:
+    """So the protocol says; a broker that was killed sends again, as new, what it completed since it saved."""
+    receipts = Receipts(None)
+    _, receipt = receipts.arrived(7, 2, 1, again=False)
+    assert receipt is not None
+    receipts.polled([receipt])
+    receipts.committed()
+    receipts.released(7)
+    receipts.polled([])
+    assert receipts.committed() == [(Reply.COMPLETED, 7)]
+    receipts.connected(kept=True)
+    assert receipts.arrived(7, 2, 1, again=False)[0] is Verdict.NEW
+
+
+def test_an_equal_message_of_qos_1_without_the_mark_is_another() -> None:
+    """There an id is free with PUBACK, and brokers that reuse it at once are within their rights."""
+    receipts = Receipts(None)
+    receipts.polled([open_receipt(receipts)])
+    receipts.committed()
+    assert receipts.arrived(7, 1, 1, again=False)[0] is Verdict.NEW

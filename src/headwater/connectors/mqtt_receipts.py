@@ -7,7 +7,10 @@ are part of the position, each with a check of the contents. What comes again, u
 contents, is refused.
 
 At QoS 2 a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before a committed position says that
-the broker has released it. Of a last reply, PUBACK or PUBCOMP, the broker does not say that it arrived; but it answers
+the broker has released it. Until then a message under the id is the same one, marked as a duplicate or not (MQTT 5,
+4.3.3): a broker that was killed comes back with the state that it saved last, and sends without a mark what it does not
+know that it has sent. What was completed since then it sends as well, under the same ids; that is a new message to the
+protocol, and to us. Of a last reply, PUBACK or PUBCOMP, the broker does not say that it arrived; but it answers
 our packets in order, so its answer to a ping behind the reply does. Until then the message is remembered: it may come
 again at QoS 1, and even at QoS 2 from a mosquitto that was restarted, which has forgotten the PUBREC that it heard.
 
@@ -86,10 +89,12 @@ class Receipts:
     def arrived(self, packet_id: int, qos: int, check: int, *, again: bool) -> tuple[Verdict, Receipt | None]:
         """Judge a message of QoS 1 or 2; `again` is its mark as a duplicate. A new one gets a receipt."""
         known = self._open.get(packet_id)
-        if again and known is not None and known.check == check:
+        if (again or qos == 2) and known is not None and (known.qos, known.check) == (qos, check):
             known.is_current = True
             return Verdict.AGAIN, None
-        if again and check in (self._received.get(packet_id), self._done.get(packet_id)):
+        if self._received.get(packet_id) == check and (again or qos == 2):
+            return Verdict.STORED, None
+        if again and self._done.get(packet_id) == check:
             return Verdict.STORED, None
         if packet_id in self._done and not again:
             self._reuses_ids = True
