@@ -22,7 +22,7 @@ import pyarrow as pa
 from headwater.model.batch import encode_batch, encode_entry, schema_id
 from headwater.model.peers import NodeId, Peer, key_of
 from headwater.node import messages as m
-from headwater.node.row_messages import RowsSent, Sending
+from headwater.node.row_messages import RowsSent, Sending, schema_name
 from headwater.overlay.messages import Heartbeat
 from headwater.runtime.address import host_and_port
 from headwater.runtime.frames import pieces_of
@@ -276,7 +276,7 @@ async def schemas_of_rows_not_taken(on: _Attack) -> None:
                 pa.schema([(f"{number}-{one}-" + "x" * 100_000, pa.int64())]).serialize().to_pybytes()
                 for one in range(90)
             ]
-            named = tuple((int.from_bytes(os.urandom(7), "big"), text) for text in texts)
+            named = tuple((os.urandom(8), text) for text in texts)
             yield _stretch(on, number + 1_000_000, named)
 
     await on.flood("messages", messages())
@@ -286,7 +286,7 @@ async def origins_made_up(on: _Attack) -> None:
     """Rows of stores that there are not, such as the app's own: a node in wrong hands can invent some."""
     batch = pa.record_batch({"n": pa.array([1]), "sensor": pa.array([9])})
     entry = encode_entry(schema_id(batch.schema), 1, 1, (), encode_batch(batch, whole=False))
-    schemas = ((schema_id(batch.schema), batch.schema.serialize().to_pybytes()),)
+    schemas = ((schema_name(schema_id(batch.schema)), batch.schema.serialize().to_pybytes()),)
     await on.flood("messages", (_stretch(on, 0, schemas, entry, os.urandom(16)) for _ in range(ORIGINS)))
 
 
@@ -294,7 +294,7 @@ async def rows_of_nothing(on: _Attack) -> None:
     """Two thousand million rows of nulls in some four hundred bytes."""
     batch = pa.record_batch({"n": pa.nulls(NULL_ROWS)})
     entry = encode_entry(schema_id(batch.schema), 1, NULL_ROWS, (), encode_batch(batch, whole=False))
-    schemas = ((schema_id(batch.schema), batch.schema.serialize().to_pybytes()),)
+    schemas = ((schema_name(schema_id(batch.schema)), batch.schema.serialize().to_pybytes()),)
     await on.flood("messages", (_stretch(on, 0, schemas, entry, os.urandom(16)) for _ in range(NULLS)))
 
 

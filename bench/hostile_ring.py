@@ -20,7 +20,7 @@ from headwater.runtime.identity import Role
 from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.requests import StatusTold
 
-START_S: Final = 120.0
+START_S: Final = 300.0  # of a node whose Spark starts beside others
 END_S: Final = 60.0
 LOOK_S: Final = 0.05
 ASK_S: Final = 0.25  # between two requests of one user to one node
