@@ -181,6 +181,7 @@ try:
 except ConnectorError as refusal:
     print(refusal)
 assert writer.write([few])["rows" if kind == "parquet" else "bytes"] > 0
+writer.close()
 sink.open(position)
 """
 

@@ -9,13 +9,28 @@ import errno
 import glob
 import os
 from typing import Final
+from urllib.parse import unquote
 from zlib import crc32
 
-from headwater.model.errors import ConnectorError
+from headwater.model.errors import ConnectorError, FlowError
+
+Path = str | os.PathLike[str]
 
 HEAD_BYTES: Final = 1024  # enough to tell a file from another one under its name
 GZIP: Final = b"\x1f\x8b"  # how such a file begins, and no text in UTF-8 does
 AFRESH: Final = "or start the app afresh to read from the beginning"
+
+
+def local_path(given: Path) -> str:
+    """Return a path as the operating system takes it; `file:///data/out.csv` is `/data/out.csv`."""
+    path = os.fspath(given)
+    scheme, is_url, rest = path.partition("://")
+    if not is_url or not scheme.isalnum():
+        return path
+    host, slash, rest = rest.partition("/")
+    if scheme.lower() != "file" or host not in ("", "localhost") or not slash:
+        raise FlowError(f"{scheme}://{host} is no place for files here; give a path of this machine, or file:///PATH")
+    return f"/{unquote(rest)}"
 
 
 def no_access(path: str, failure: OSError, doing: str) -> ConnectorError:

@@ -1,5 +1,6 @@
 """Sinks of this process: the console, memory, a function, and nothing at all."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.errors import FlowError
 
 CELL_CHARS_MAX: Final = 32
@@ -173,6 +174,17 @@ class MemorySink:
         """Return the rows kept as one table; columns that only some of them have are null in the others."""
         tables = [pa.Table.from_batches([batch]) for batch in self.batches()]
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """This object: a position is a number of its rows, whoever brought them."""
+        return (
+            Resource(
+                kind=ResourceKind.NAME,
+                name=f"memory sink {self._number} of process {os.getpid()}",
+                harm="a flow that begins or goes on would forget the rows of the other",
+                advice="give each an hw.to.memory() of its own",
+            ),
+        )
 
     def open(self, position: Position | None) -> SinkWriter:
         """Go on behind the position, forgetting rows that came later; a new app starts empty."""

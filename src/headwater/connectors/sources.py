@@ -3,6 +3,7 @@
 Nothing here touches the disk or calls the user before `open`.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, Iterab
 from headwater.connectors.pacing import Pace
 from headwater.connectors.reading import PacedReader
 from headwater.connectors.tablefeed import TableFeed
-from headwater.dataflow.connectors import Position, SourceReader
+from headwater.dataflow.connectors import Position, Resource, ResourceKind, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 
 BadLines = Literal["stop", "skip"]
@@ -201,6 +202,19 @@ class IterableSource:
     def guarantee(self) -> str:
         """An iterator can be gone through once, so what it gave before a crash may be lost."""
         return "at-most-once" if self._is_one_shot() else "exactly-once"
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """An iterator, of which each item goes to whoever asks first."""
+        if not self._is_one_shot():
+            return ()
+        return (
+            Resource(
+                kind=ResourceKind.NAME,
+                name=f"the {type(self.items).__name__} at {id(self.items):#x} in process {os.getpid()}",
+                harm="each item of an iterator would go to one of them only",
+                advice="give each a function that returns a fresh one, or read it once and use the stream twice",
+            ),
+        )
 
     def open(self, position: Position | None) -> SourceReader:
         """Go through the items again, passing over the rows that are stored."""

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from headwater.connectors.columns import refuse_other_names
 from headwater.connectors.files import no_access
-from headwater.connectors.linesink import MODES, CutFile, Mode
-from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.connectors.linesink import MODES, OVERWRITING, CutFile, Mode
+from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.dictionaries import roomy, roomy_schema
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 
@@ -54,6 +54,12 @@ class ParquetSink:
     def position_settings(self) -> Mapping[str, object]:
         """A position is in a directory, which is brought back to it."""
         return {"directory": self.directory}
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """The directory, whatever it is called."""
+        advice = "give each a directory of its own, or join their streams with union(...) before one sink"
+        path = os.path.realpath(self.directory)
+        return (Resource(kind=ResourceKind.DIRECTORY, name=path, harm=OVERWRITING, advice=advice),)
 
     def open(self, position: Position | None) -> SinkWriter:
         """Bring the directory back to the position, or begin it as `mode` says."""
