@@ -185,14 +185,23 @@ def lock_file(resource: Resource) -> Path:
     """Return the lock file that guards a resource; the directories for it are made."""
     match resource.kind:
         case ResourceKind.FILE:
-            path = Path(resource.name)
-            return path.with_name(f".{path.name}.lock")
+            return file_beside(Path(resource.name))
         case ResourceKind.DIRECTORY:
             os.makedirs(resource.name, exist_ok=True)
             return Path(resource.name, IN_DIRECTORY)
         case ResourceKind.NAME:
-            return _own_directory() / f"{blake2b(resource.name.encode(), digest_size=16).hexdigest()}.lock"
+            return file_of_name(resource.name)
     assert_never(resource.kind)
+
+
+def file_beside(path: Path) -> Path:
+    """Return the lock file that guards a file."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def file_of_name(name: str) -> Path:
+    """Return the lock file that guards what has a name and no place."""
+    return _own_directory() / f"{blake2b(name.encode(), digest_size=16).hexdigest()}.lock"
 
 
 def _own_directory() -> Path:
