@@ -56,7 +56,7 @@ class LineSink(ABC):
         """The file, whatever it is called; a device or a pipe is not written at offsets and may be shared."""
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             return ()
-        advice = "give each a file of its own, or join their streams with union(...) before one sink"
+        advice = "give each a file of its own"
         path = os.path.realpath(self.path)
         return (Resource(kind=ResourceKind.FILE, name=path, harm=OVERWRITING, advice=advice),)
 

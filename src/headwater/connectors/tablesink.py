@@ -57,7 +57,7 @@ class ParquetSink:
 
     def resources(self, position: Position | None) -> tuple[Resource, ...]:
         """The directory, whatever it is called."""
-        advice = "give each a directory of its own, or join their streams with union(...) before one sink"
+        advice = "give each a directory of its own"
         path = os.path.realpath(self.directory)
         return (Resource(kind=ResourceKind.DIRECTORY, name=path, harm=OVERWRITING, advice=advice),)
 

@@ -154,10 +154,9 @@ def _check_resources(flow: str, ordered: Iterable[Declaration]) -> None:
         for resource in resources_of(declared.part):
             user = users.setdefault(resource, declared)
             if user is not declared:
-                raise FlowError(
-                    f"flow {flow!r}: {_role(user)} {user.name!r} and {_role(declared)} {declared.name!r} both use "
-                    f"{resource.name}; {resource.harm}: {resource.advice}"
-                )
+                both = f"{_role(user)} {user.name!r} and {_role(declared)} {declared.name!r} both use {resource.name}"
+                instead = ", or join their streams with .union(...) before one sink" if is_sink(declared.part) else ""
+                raise FlowError(f"flow {flow!r}: {both}; {resource.harm}: {resource.advice}{instead}")
 
 
 def _role(declared: Declaration) -> str:
