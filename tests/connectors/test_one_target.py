@@ -82,7 +82,7 @@ def test_an_iterator_is_read_once_and_its_stream_as_often_as_one_likes() -> None
 def test_what_is_not_the_same_is_not_refused(tmp_path: Path) -> None:
     """Nor is what may be shared: a device, a broker's topic, a console, a function."""
     broker = "mqtt://broker/out"
-    for one, other in [
+    pairs: list[tuple[SinkSpec, SinkSpec]] = [
         (hw.to.csv(tmp_path / "a.csv"), hw.to.csv(tmp_path / "b.csv")),
         (hw.to.text("/dev/null"), hw.to.text("/dev/null")),
         (hw.to.mqtt(broker), hw.to.mqtt(broker)),
@@ -91,7 +91,8 @@ def test_what_is_not_the_same_is_not_refused(tmp_path: Path) -> None:
         (hw.to.console(), hw.to.console()),
         (hw.to.call(print), hw.to.call(print)),
         (hw.to.memory(), hw.to.memory()),
-    ]:
+    ]
+    for one, other in pairs:
         compile_flow(two_sinks(one, other))
 
 

@@ -77,7 +77,12 @@ class Two:
 
 def read_lines(path: Path) -> list[str]:
     """Return the rows that a file or directory of any kind holds, as a reader of ours sees them."""
-    readers = {".csv": hw.read.csv, ".json": hw.read.json, ".txt": hw.read.text, ".parquet": hw.read.parquet}
+    readers: dict[str, Callable[..., hw.Stream]] = {
+        ".csv": hw.read.csv,
+        ".json": hw.read.json,
+        ".txt": hw.read.text,
+        ".parquet": hw.read.parquet,
+    }
     seen = hw.to.memory()
     hw.run(hw.flow("looking", readers[path.suffix](path).sink(seen)), spark=False)
     return [row["line"] for row in seen.rows()]

@@ -20,6 +20,7 @@ import pytest
 
 import headwater as hw
 from headwater.connectors import locks
+from headwater.dataflow.connectors import SinkSpec
 from headwater.model.errors import ConfigError, ConnectorError, FlowError, StoreError
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.logs import LogFormat, log_to
@@ -39,9 +40,17 @@ def node(thread_node: Node) -> Node:
 # --- targets of sinks -------------------------------------------------------------------------------------------------
 
 
+MAKERS: Final[dict[str, Callable[..., SinkSpec]]] = {
+    ".csv": hw.to.csv,
+    ".json": hw.to.json,
+    ".txt": hw.to.text,
+    ".parquet": hw.to.parquet,
+}
+
+
 def _file(name: str, other: str = "") -> Callable[[Path], Shared]:
     """Return a pair that appends to a file, the second by another spelling of it if one is given."""
-    make = {".csv": hw.to.csv, ".json": hw.to.json, ".txt": hw.to.text, ".parquet": hw.to.parquet}[Path(name).suffix]
+    make = MAKERS[Path(name).suffix]
 
     def shared(directory: Path) -> Shared:
         path = directory / name
@@ -193,8 +202,11 @@ SOURCES: Final = {
 def test_two_flows_that_read_one_thing_each_have_all_of_it(node: Node, tmp_path: Path, pair: str) -> None:
     """Reading takes nothing away, and each keeps its own position."""
     seen: dict[str, list[str]] = {"first": [], "second": []}
-    sinks = [hw.to.call(lambda batch, flow=flow: seen[flow].extend(batch["line"].to_pylist())) for flow in seen]
-    two = Two(node, Shared((sinks[0], sinks[1]), list, SOURCES[pair](tmp_path)))
+
+    def into(flow: str) -> SinkSpec:
+        return hw.to.call(lambda batch: seen[flow].extend(batch["line"].to_pylist()))
+
+    two = Two(node, Shared((into("first"), into("second")), list, SOURCES[pair](tmp_path)))
     two.deploy("first")
     two.deploy("second")
     eventually(lambda: all(len(lines) == len(GIVEN) for lines in seen.values()), "both have read all")
