@@ -113,3 +113,33 @@ def test_a_file_address_is_the_path_it_names(tmp_path: Path) -> None:
     seen = hw.to.memory()
     hw.run(hw.flow("in", hw.read.text(path.as_uri()).sink(seen)), spark=False)
     assert seen.rows() == [{"line": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("in.csv", "in.csv"),
+        ("link.csv", "in.csv"),
+        ("in", "in/out.csv"),
+        ("in/*.csv", "in/out.csv"),
+        ("parts", "parts"),
+        ("parts/*.parquet", "parts"),
+    ],
+)
+def test_a_flow_does_not_write_what_it_reads(tmp_path: Path, read: str, written: str) -> None:
+    """With mode="overwrite" its input would be gone before it is read; a directory would give it its own rows back."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "in.csv")
+    sink = hw.to.parquet(tmp_path / written, mode="overwrite") if written == "parts" else hw.to.csv(tmp_path / written)
+    rows = hw.read.csv(tmp_path / read, name="rows")
+    with pytest.raises(FlowError, match=f"source 'rows' reads what sink 'out' writes, {tmp_path}/{written}; its rows"):
+        compile_flow(hw.flow("loop", rows.sink(sink, name="out")))
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [("in.csv", "out.csv"), ("in", "in/sub/out.csv"), ("in/*.csv", "in/sub/out.csv"), ("in", "_in")],
+)
+def test_a_flow_may_write_beside_what_it_reads(tmp_path: Path, read: str, written: str) -> None:
+    (tmp_path / "in").mkdir()
+    compile_flow(hw.flow("beside", hw.read.csv(tmp_path / read).sink(hw.to.csv(tmp_path / written))))

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from headwater.connectors.columns import Known
 from headwater.connectors.decoding import Decoder
-from headwater.connectors.files import FileList
+from headwater.connectors.files import FileList, is_among
 from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
 from headwater.connectors.linefeed import CHUNK_BYTES, LineFeed
 from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
 from headwater.connectors.pacing import Pace
 from headwater.connectors.reading import PacedReader
 from headwater.connectors.tablefeed import TableFeed
+from headwater.connectors.tablesink import FIRST_PART
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 
@@ -51,6 +52,15 @@ class FileSource:
     def position_settings(self) -> Mapping[str, object]:
         """A position is in a file."""
         return {"path": self.path}
+
+    def reads(self, written: Resource) -> bool:
+        """Whether a sink writes to one of the files."""
+        match written.kind:
+            case ResourceKind.FILE:
+                return is_among(written.name, self.path)
+            case ResourceKind.DIRECTORY:
+                return is_among(os.path.join(written.name, FIRST_PART), self.path)
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from headwater.model.dictionaries import roomy, roomy_schema
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 
 ROWS_PER_FILE: Final = 50_000  # the last part is written anew with every write until it is full
+FIRST_PART: Final = "part-00000001.parquet"
 _PART: Final = re.compile(r"part-(\d{8})\.parquet")
 _ASIDE: Final = re.compile(r"_part-(\d{8})\.(\d+)rows")
 _UNFINISHED: Final = re.compile(r"_part-\d{8}\.unfinished")

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.dataflow.connectors import Resource, is_sink, is_source, resources_of
+from headwater.dataflow.connectors import ReadsFiles, Resource, is_sink, is_source, resources_of
 from headwater.dataflow.graph import Chain, Graph, Route, SinkQueue, Spread
 from headwater.dataflow.stream import ERRORS, Declaration, Flow, Input
 from headwater.model.errors import FlowError, UnknownColumn
@@ -157,6 +157,17 @@ def _check_resources(flow: str, ordered: Iterable[Declaration]) -> None:
                 both = f"{_role(user)} {user.name!r} and {_role(declared)} {declared.name!r} both use {resource.name}"
                 instead = ", or join their streams with .union(...) before one sink" if is_sink(declared.part) else ""
                 raise FlowError(f"flow {flow!r}: {both}; {resource.harm}: {resource.advice}{instead}")
+            _check_input_is_kept(flow, ordered, resource, user)
+
+
+def _check_input_is_kept(flow: str, ordered: Iterable[Declaration], resource: Resource, user: Declaration) -> None:
+    """Refuse a sink that writes what the flow reads: it would overwrite its input, or be given its own rows again."""
+    for declared in ordered:
+        if isinstance(declared.part, ReadsFiles) and declared.part.reads(resource):
+            raise FlowError(
+                f"flow {flow!r}: source {declared.name!r} reads what sink {user.name!r} writes, {resource.name}; its "
+                "rows would be overwritten, or come again: give the sink a place that the flow does not read"
+            )
 
 
 def _role(declared: Declaration) -> str:

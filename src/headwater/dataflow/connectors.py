@@ -189,6 +189,15 @@ class Exclusive(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A source of files."""
+
+    def reads(self, written: Resource) -> bool:
+        """Whether what a sink of the same flow writes to a file or directory would come out of this source."""
+        ...
+
+
 def resources_of(part: object, position: Position | None = None) -> tuple[Resource, ...]:
     """Return what a source or sink needs for itself alone."""
     return part.resources(position) if isinstance(part, Exclusive) else ()

@@ -95,9 +95,7 @@ class _Writing:
 
 
 def _in_use(directory: Path, holder: Holder | None) -> StoreError:
-    return StoreError(
-        f"the store in {directory} is in use by another node, {told(holder)}; stop it or give another directory"
-    )
+    return StoreError(f"the store in {directory} is in use by {told(holder)}; stop it or give another directory")
 
 
 class LmdbStore:
@@ -136,7 +134,7 @@ class LmdbStore:
 
         It fences off the workers of earlier owners, and tells apart what a worker remembers of different stores.
         """
-        owner = this_process("the node", time.time_ns() // 1_000)
+        owner = this_process("another node", time.time_ns() // 1_000)  # as the next one sees it
         try:
             self._lock = FileLock(self.directory / OWNER_LOCK, owner, stays=True, mode=0o600)
         except LockHeld as refusal:
