@@ -10,13 +10,16 @@ from typing import Final
 import pytest
 
 from headwater.connectors.locks import (
+    LEFT_S,
     FileLock,
     Holder,
     LockHeld,
     Locks,
     file_beside,
+    file_of_name,
     holder_in,
     lock_file,
+    sweep_names,
     this_process,
 )
 from headwater.dataflow.connectors import Resource, ResourceKind
@@ -50,7 +53,7 @@ def test_a_lock_has_one_holder_who_is_told_with_process_host_and_time(tmp_path: 
 KILLED: Final = """
 import os, signal, sys
 from pathlib import Path
-from headwater.connectors.locks import FileLock, this_process
+from headwater.connectors.locks import LEFT_S, FileLock, this_process
 
 lock = FileLock(Path(sys.argv[1]), this_process("a process", 0))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -79,7 +82,17 @@ def test_a_lock_file_that_is_deleted_while_it_is_held_is_not_the_next_ones(tmp_p
     assert not path.exists()
 
 
-@pytest.mark.parametrize("note", [b"", b"{", b'{"what":1}', b"\xff" * 10_000, b'{"what":"x","pid":1,"host":"h"}'])
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"",
+        b"{",
+        b'{"what":1}',
+        b"\xff" * 10_000,
+        b'{"what":"x","pid":1,"host":"h"}',
+        b'{"what":"x","pid":1,"host":"h","since_us":9e30}',
+    ],
+)
 def test_a_note_that_cannot_be_read_leaves_the_holder_without_a_name(tmp_path: Path, note: bytes) -> None:
     path = tmp_path / "lock"
     lock = FileLock(path, FIRST)
@@ -137,3 +150,16 @@ def test_only_a_file_is_a_lock_file(tmp_path: Path, kind: str) -> None:
     with pytest.raises(OSError, match="lock"):
         FileLock(path, FIRST)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_old_lock_files_of_names_are_swept_unless_somebody_holds_them() -> None:
+    """It is the second day of the year 1970, and two of them are of the first."""
+    held, left, fresh = [file_of_name(f"a {what} name of {os.getpid()}") for what in ("held", "left", "fresh")]
+    lock = FileLock(held, FIRST)
+    for path, days in ((held, 0), (left, 0), (fresh, 1.5)):
+        path.touch()
+        os.utime(path, (days * LEFT_S, days * LEFT_S))
+    sweep_names(2 * LEFT_S * 1_000_000)
+    assert [path.exists() for path in (held, left, fresh)] == [True, False, True]
+    fresh.unlink()
+    lock.release()

@@ -26,6 +26,8 @@ AFRESH: Final = "or start the app afresh to read from the beginning"
 def local_path(given: Path) -> str:
     """Return a path as the operating system takes it; `file:///data/out.csv` is `/data/out.csv`."""
     path = os.fspath(given)
+    if "\0" in path:
+        raise FlowError(f"{path!r} is no path: it has a zero byte")
     scheme, is_url, rest = path.partition("://")
     if not is_url or not scheme.isalnum():
         return path

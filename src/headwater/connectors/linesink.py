@@ -74,13 +74,14 @@ class LineSink(ABC):
         file = CutFile(self.path, sync=self.sync)
         encoder = self.encoder()
         try:
+            file.lock()
             if position is not None:
                 file.cut(position["bytes"])
                 return LineWriter(file, encoder, position["bytes"], position["columns"])
             length = _begin(file, self.mode)
             columns = encoder.columns_in(file.first_line()) if length else None
             return LineWriter(file, encoder, length, columns)
-        except BaseException:  # the file is locked for as long as it is open
+        except BaseException:  # it would stay locked
             file.close()
             raise
 
@@ -172,11 +173,7 @@ class LineWriter:
 
 
 class CutFile:
-    """A file that is written at known offsets and can be cut back.
-
-    It is locked for as long as it is open: the lock files of `locks.py` cannot tell that two names are of one file, as
-    those of a hard link or of a mount are, and there is none in a directory that may not be written.
-    """
+    """A file that is written at known offsets and can be cut back."""
 
     def __init__(self, path: str, *, sync: bool = False) -> None:
         """Open the file for writing, creating it if it is not there."""
@@ -190,18 +187,24 @@ class CutFile:
             ) from failure
         except OSError as failure:
             raise no_access(path, failure, "written") from failure
+
+    def lock(self) -> None:
+        """Keep others from writing, or raise if one does: the lock lasts until the file is closed.
+
+        The lock files of `locks.py` cannot tell that two names are of one file, as those of a hard link or of a mount
+        are, and there is none in a directory that may not be written.
+        """
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            return  # a device or a pipe: whoever has it open may write to it
+            return  # a device or a pipe, which may have any number of writers
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._file)
             raise ConnectorError(
-                f"{path} is locked: it is being written under another name, or by another user or program "
-                f"(`fuser {path}` tells which process); stop that one, or give this sink another file"
+                f"{self.path} is locked: it is being written under another name, or by another user or program "
+                f"(`fuser {self.path}` tells which process); stop that one, or give this sink another file"
             ) from None
         except OSError as failure:  # a file system without locks
-            log.warning("%s cannot be locked (%s): nothing keeps another process from writing it", path, failure)
+            log.warning("%s cannot be locked (%s): nothing keeps others from writing it", self.path, failure.strerror)
 
     def length(self) -> int:
         """Return the length in bytes."""

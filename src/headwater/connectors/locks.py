@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Annotated, Final, assert_never
 
 import msgspec
 
@@ -38,6 +38,9 @@ NOTE_BYTES_MAX: Final = 4_096
 WORDS_MAX: Final = 200  # of a note that somebody else has written
 _TRIES: Final = 100  # each ends with a lock file that was deleted between our opening and our locking it
 _MICROSECONDS: Final = 1_000_000
+_LATEST_US: Final = 250_000_000_000 * _MICROSECONDS  # in the year 9892, which a date can still show
+_NOT_THERE: Final = (FileNotFoundError, PermissionError, NotADirectoryError, FileExistsError)
+LEFT_S: Final = 86_400  # for which a lock file that nobody holds stays: nobody wants its lock while it is being deleted
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     what: str  # "sink 'out' of app 'rain'"
     pid: int
     host: str
-    since_us: int
+    since_us: Annotated[int, msgspec.Meta(ge=0, le=_LATEST_US)]
 
     def __str__(self) -> str:
         """Return what a person needs to find it."""
@@ -168,8 +171,11 @@ class Locks:
                     f"{resource.name} is used by {told(refusal.holder)}; {resource.harm}: stop that one, "
                     f"or {resource.advice}"
                 ) from None
-            except OSError as failure:  # the directory is not there, or read-only: its sink says so, or can do without
-                log.debug("%s cannot be locked: %s", resource.name, failure)
+            except OSError as failure:
+                # A directory that is not there or may not be written: its sink says so, or locks the file itself.
+                is_told = isinstance(failure, _NOT_THERE) and resource.kind is not ResourceKind.NAME
+                what = "%s cannot be locked (%s): nothing keeps others from using it, too"
+                log.log(logging.DEBUG if is_told else logging.WARNING, what, resource.name, failure)
 
     def __len__(self) -> int:
         """How many there are."""
@@ -213,3 +219,12 @@ def _own_directory() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise PermissionError(errno.EACCES, "belongs to another user", str(path))
     return path
+
+
+def sweep_names(now_us: int) -> None:
+    """Delete the lock files of names that killed processes have left long ago."""
+    with suppress(OSError):
+        for path in _own_directory().glob("*.lock"):
+            with suppress(OSError, LockHeld):
+                if path.stat(follow_symlinks=False).st_mtime < now_us / _MICROSECONDS - LEFT_S:
+                    FileLock(path, this_process("the sweep of old lock files", now_us)).release()

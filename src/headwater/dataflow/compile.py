@@ -148,8 +148,9 @@ def _check_arity(declared: Declaration) -> None:
 
 
 def _check_resources(flow: str, ordered: Iterable[Declaration]) -> None:
-    """Refuse two sources or sinks that need the same for themselves: one would overwrite, or shut out, the other."""
+    """Refuse two sources or sinks that need the same for themselves, and a sink that writes what the flow reads."""
     users: dict[Resource, Declaration] = {}
+    readers = [(declared.name, declared.part) for declared in ordered if isinstance(declared.part, ReadsFiles)]
     for declared in ordered:
         for resource in resources_of(declared.part):
             user = users.setdefault(resource, declared)
@@ -157,17 +158,12 @@ def _check_resources(flow: str, ordered: Iterable[Declaration]) -> None:
                 both = f"{_role(user)} {user.name!r} and {_role(declared)} {declared.name!r} both use {resource.name}"
                 instead = ", or join their streams with .union(...) before one sink" if is_sink(declared.part) else ""
                 raise FlowError(f"flow {flow!r}: {both}; {resource.harm}: {resource.advice}{instead}")
-            _check_input_is_kept(flow, ordered, resource, user)
-
-
-def _check_input_is_kept(flow: str, ordered: Iterable[Declaration], resource: Resource, user: Declaration) -> None:
-    """Refuse a sink that writes what the flow reads: it would overwrite its input, or be given its own rows again."""
-    for declared in ordered:
-        if isinstance(declared.part, ReadsFiles) and declared.part.reads(resource):
-            raise FlowError(
-                f"flow {flow!r}: source {declared.name!r} reads what sink {user.name!r} writes, {resource.name}; its "
-                "rows would be overwritten, or come again: give the sink a place that the flow does not read"
-            )
+            for reader, source in readers:  # it would lose its input, or be given its own rows again
+                if source.reads(resource):
+                    raise FlowError(
+                        f"flow {flow!r}: source {reader!r} reads what sink {user.name!r} writes, {resource.name}; its "
+                        "rows would be overwritten, or come again: give the sink a place that the flow does not read"
+                    )
 
 
 def _role(declared: Declaration) -> str:
