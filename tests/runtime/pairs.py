@@ -47,7 +47,6 @@ class Shared:
     sinks: tuple[SinkSpec, SinkSpec]
     lines: Callable[[], list[str]]  # all that both have written
     sources: Callable[[str], hw.Stream] = endless
-    begins_anew: bool = False  # the second forgets what the first has written
 
 
 @dataclass(slots=True)

@@ -76,12 +76,12 @@ def _linked_directory(directory: Path) -> Shared:
 
 def _two_kinds(directory: Path) -> Shared:
     path = directory / "rows.txt"
-    return Shared((hw.to.text(path, mode="append"), hw.to.csv(path, mode="overwrite")), list, begins_anew=True)
+    return Shared((hw.to.text(path, mode="append"), hw.to.csv(path, mode="overwrite")), list)
 
 
 def _memory(directory: Path) -> Shared:
     sink = hw.to.memory()
-    return Shared((sink, sink), lambda: [row["line"] for row in sink.rows()], begins_anew=True)
+    return Shared((sink, sink), lambda: [row["line"] for row in sink.rows()])
 
 
 TARGETS: Final[dict[str, Callable[[Path], Shared]]] = {
@@ -94,7 +94,6 @@ TARGETS: Final[dict[str, Callable[[Path], Shared]]] = {
     "a file by a symbolic link": _linked,
     "a file by a file:// address": _file("rows.txt", "file://{path}"),
     "a directory by a link and with a slash": _linked_directory,
-    "one memory sink": _memory,
 }
 
 
@@ -109,7 +108,7 @@ def test_of_two_flows_with_one_target_the_second_waits_for_its_turn(node: Node, 
     assert two.shared.lines() == expected
     two.deploy("second")
     rows = two.drained("second")
-    assert two.shared.lines() == (rows if two.shared.begins_anew else expected + rows)
+    assert two.shared.lines() == expected + rows
 
 
 def test_two_names_of_one_file_are_refused_by_the_lock_on_the_file_itself(node: Node, tmp_path: Path) -> None:
@@ -155,6 +154,7 @@ def _device(directory: Path) -> Shared:
 
 
 HARMLESS: Final[dict[str, Callable[[Path], Shared]]] = {
+    "one memory sink": _memory,
     "one console": _consoles,
     "one function": _functions,
     "names of sources and sinks": _neighbours,
