@@ -1,6 +1,7 @@
 """Driving sources and sinks as the engine does, with a clock that only the test moves."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -87,11 +88,10 @@ def sent_at(reader: SourceReader, now_us: int, rows_max: int = 1000) -> tuple[in
 
 def written(sink: SinkSpec, *batches: pa.RecordBatch) -> Position:
     """Write batches one by one to a new sink and return the last position."""
-    writer = sink.open(None)
-    position = writer.write([])
-    for batch in batches:
-        position = writer.write([batch])
-    writer.close()
+    with closing(sink.open(None)) as writer:
+        position = writer.write([])
+        for batch in batches:
+            position = writer.write([batch])
     return position
 
 

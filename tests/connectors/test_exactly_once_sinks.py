@@ -181,6 +181,7 @@ try:
 except ConnectorError as refusal:
     print(refusal)
 assert writer.write([few])["rows" if kind == "parquet" else "bytes"] > 0
+writer.close()
 sink.open(position)
 """
 
@@ -200,3 +201,22 @@ def test_a_full_device_is_told_as_no_space_left() -> None:
     with pytest.raises(ConnectorError, match="no space left for 5 bytes of /dev/full; free some space"):
         file.write(b"bytes", 0)
     file.close()
+
+
+def test_two_writers_of_one_memory_sink_each_go_on_behind_their_own_rows() -> None:
+    """What one had not committed is forgotten, and nothing of the other; the next run begins with nothing."""
+    sink = to.memory()
+    one, other = sink.open(None), sink.open(None)
+    position = one.write([batch_of(n=[1])])
+    other.write([batch_of(n=[2])])
+    one.write([batch_of(n=[3, 4])])
+    other.write([batch_of(n=[5])])
+    one.close()
+    one = sink.open(position)
+    assert [row["n"] for row in sink.rows()] == [1, 2, 5]
+    one.write([batch_of(n=[6])])
+    assert ([row["n"] for row in sink.rows()], sink.rows_seen) == ([1, 2, 5, 6], 4)
+    one.close()
+    other.close()
+    sink.open(None)
+    assert (sink.rows(), sink.rows_seen) == ([], 0)

@@ -159,7 +159,7 @@ def test_what_was_shed_is_not_shed_again_while_the_scheduler_has_not_heard_of_it
     queues, pressure = Queues(), Pressure(PressureConfig(memory_bytes=budget, disk_bytes=budget))
     queues.add(Queue(instance), 0)
     store = LmdbStore(tmp_path, disk_bytes=budget)
-    task = open_source(store, instance.app, "sensor", 0, Sensor(5_000), (Outlet(Spread.BALANCE, (), (0,)),))
+    task = open_source(store, instance.app, "app", "sensor", 0, Sensor(5_000), (Outlet(Spread.BALANCE, (), (0,)),))
     ended = threading.Event()
     troubles: list[object] = []
 

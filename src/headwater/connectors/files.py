@@ -6,16 +6,47 @@ again: for a later name in a directory, for a new file under the same name other
 """
 
 import errno
+import fnmatch
 import glob
 import os
 from typing import Final
+from urllib.parse import unquote
 from zlib import crc32
 
-from headwater.model.errors import ConnectorError
+from headwater.model.errors import ConnectorError, FlowError
+
+Path = str | os.PathLike[str]
 
 HEAD_BYTES: Final = 1024  # enough to tell a file from another one under its name
 GZIP: Final = b"\x1f\x8b"  # how such a file begins, and no text in UTF-8 does
+_LEFT_ALONE: Final = "._"  # how the names of files begin that are not for readers
 AFRESH: Final = "or start the app afresh to read from the beginning"
+
+
+def local_path(given: Path) -> str:
+    """Return a path as the operating system takes it; `file:///data/out.csv` is `/data/out.csv`."""
+    path = os.fspath(given)
+    if "\0" in path:
+        raise FlowError(f"{path!r} is no path: it has a zero byte")
+    scheme, is_url, rest = path.partition("://")
+    if not is_url or not scheme.isalnum():
+        return path
+    host, slash, rest = rest.partition("/")
+    if scheme.lower() != "file" or host not in ("", "localhost") or not slash:
+        raise FlowError(f"{scheme}://{host} is no place for files here; give a path of this machine, or file:///PATH")
+    return f"/{unquote(rest)}"
+
+
+def is_among(file: str, path: str) -> bool:
+    """Whether a file would be one of those behind a path, which may be a directory or a pattern."""
+    directory, name = os.path.split(file)
+    if os.path.realpath(path) == file:
+        return True
+    if os.path.exists(path) or not glob.has_magic(path):
+        return os.path.realpath(path) == directory and name[0] not in _LEFT_ALONE
+    inside, wanted = os.path.split(path)
+    pattern = os.path.join(os.path.realpath(inside), wanted)
+    return file.count(os.sep) == pattern.count(os.sep) and fnmatch.fnmatch(file, pattern)
 
 
 def no_access(path: str, failure: OSError, doing: str) -> ConnectorError:
@@ -64,7 +95,7 @@ class FileList:
             found = _entries(self.path) if os.path.isdir(self.path) else glob.glob(self.path)
         except OSError as failure:
             raise no_access(self.path, failure, "read") from failure
-        return sorted(name for name in found if os.path.basename(name)[0] not in "._" and os.path.isfile(name))
+        return sorted(name for name in found if os.path.basename(name)[0] not in _LEFT_ALONE and os.path.isfile(name))
 
 
 def _entries(directory: str) -> list[str]:

@@ -7,7 +7,10 @@ was there before.
 """
 
 import errno
+import fcntl
+import logging
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +20,15 @@ import pyarrow as pa
 
 from headwater.connectors.encoding import CsvLines, Encoder, JsonLines, TextLines, joined
 from headwater.connectors.files import no_access
-from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import listed, quoted
 
+log = logging.getLogger(__name__)
+
 Mode = Literal["error", "overwrite", "append"]
 MODES: Final = ("error", "overwrite", "append")
+OVERWRITING: Final = "two that write there would overwrite each other's rows"
 _FIRST_LINE_BYTES: Final = 1 << 20
 
 
@@ -47,6 +53,14 @@ class LineSink(ABC):
         """A position is in a file, which is cut there."""
         return {"path": self.path}
 
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """The file, whatever it is called; a device or a pipe is not written at offsets and may be shared."""
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            return ()
+        advice = "give each a file of its own"
+        path = os.path.realpath(self.path)
+        return (Resource(kind=ResourceKind.FILE, name=path, harm=OVERWRITING, advice=advice),)
+
     @property
     @abstractmethod
     def kind(self) -> str:
@@ -61,13 +75,14 @@ class LineSink(ABC):
         file = CutFile(self.path, sync=self.sync)
         encoder = self.encoder()
         try:
+            file.lock()
             if position is not None:
                 file.cut(position["bytes"])
                 return LineWriter(file, encoder, position["bytes"], position["columns"])
             length = _begin(file, self.mode)
             columns = encoder.columns_in(file.first_line()) if length else None
             return LineWriter(file, encoder, length, columns)
-        except ConnectorError:
+        except BaseException:  # it would stay locked
             file.close()
             raise
 
@@ -173,6 +188,24 @@ class CutFile:
             ) from failure
         except OSError as failure:
             raise no_access(path, failure, "written") from failure
+
+    def lock(self) -> None:
+        """Keep others from writing, or raise if one does: the lock lasts until the file is closed.
+
+        The lock files of `locks.py` cannot tell that two names are of one file, as those of a hard link or of a mount
+        are, and there is none in a directory that may not be written.
+        """
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            return  # a device or a pipe, which may have any number of writers
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConnectorError(
+                f"{self.path} is locked: it is being written under another name, or by another user or program "
+                f"(`fuser {self.path}` tells which process); stop that one, or give this sink another file"
+            ) from None
+        except OSError as failure:  # a file system without locks
+            log.warning("%s cannot be locked (%s): nothing keeps others from writing it", self.path, failure.strerror)
 
     def length(self) -> int:
         """Return the length in bytes."""

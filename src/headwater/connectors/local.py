@@ -1,5 +1,6 @@
 """Sinks of this process: the console, memory, a function, and nothing at all."""
 
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -141,8 +142,9 @@ class MemorySink:
             raise FlowError(f"limit={limit} keeps nothing; give at least 1, or None to keep everything")
         self.limit = limit
         self._lock = Lock()
-        self._batches: list[pa.RecordBatch] = []
-        self._rows_seen = 0
+        self._batches: list[tuple[str, pa.RecordBatch]] = []  # with the writer of each, in the order they came
+        self._seen: dict[str, int] = {}  # rows of each writer, kept or not
+        self._open: set[str] = set()
         self._number = next(_NUMBERS) if number is None else number
         _SINKS[self._number] = self
 
@@ -158,12 +160,12 @@ class MemorySink:
     def rows_seen(self) -> int:
         """How many rows have come, kept or not."""
         with self._lock:
-            return self._rows_seen
+            return sum(self._seen.values())
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the batches kept."""
         with self._lock:
-            return list(self._batches)
+            return [batch for _, batch in self._batches]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows kept, as dicts."""
@@ -175,47 +177,62 @@ class MemorySink:
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Go on behind the position, forgetting rows that came later; a new app starts empty."""
+        """Go on behind the position, forgetting rows of this writer that came later; a new app starts empty.
+
+        Several writers, of one flow or of several, add their rows: what is theirs is told apart. What is there when
+        the first of them begins is of runs before, and is forgotten.
+        """
         committed = _rows_at(position)
         with self._lock:
-            self._forget_last(max(self._rows_seen - committed, 0))
-            self._rows_seen = committed
-        return _MemoryWriter(self)
+            if position is None and not self._open:
+                self._batches.clear()
+                self._seen.clear()
+            writer = secrets.token_hex(4) if position is None else str(position.get("writer", ""))
+            self._forget_last(writer, max(self._seen.get(writer, 0) - committed, 0))
+            self._seen[writer] = committed
+            self._open.add(writer)
+        return _MemoryWriter(self, writer)
 
-    def add(self, batches: list[pa.RecordBatch]) -> int:
-        """Keep rows, and return how many have come so far."""
-        filled = [batch for batch in batches if batch.num_rows]
+    def add(self, writer: str, batches: list[pa.RecordBatch]) -> int:
+        """Keep rows of a writer, and return how many of it have come so far."""
+        filled = [(writer, batch) for batch in batches if batch.num_rows]
         with self._lock:
             self._batches.extend(filled)
-            self._rows_seen += sum(batch.num_rows for batch in filled)
+            self._seen[writer] += sum(batch.num_rows for _, batch in filled)
             if self.limit is not None:
-                self._forget_first(sum(batch.num_rows for batch in self._batches) - self.limit)
-            return self._rows_seen
+                self._forget_first(sum(batch.num_rows for _, batch in self._batches) - self.limit)
+            return self._seen[writer]
+
+    def closed(self, writer: str) -> None:
+        """A writer brings no more rows; what it has brought stays."""
+        with self._lock:
+            self._open.discard(writer)
 
     def _forget_first(self, rows: int) -> None:
         while rows > 0:
-            first = self._batches.pop(0)
+            writer, first = self._batches.pop(0)
             if first.num_rows > rows:
-                self._batches.insert(0, first.slice(rows))
+                self._batches.insert(0, (writer, first.slice(rows)))
             rows -= first.num_rows
 
-    def _forget_last(self, rows: int) -> None:
-        while rows > 0 and self._batches:
-            last = self._batches.pop()
-            if last.num_rows > rows:
-                self._batches.append(last.slice(0, last.num_rows - rows))
+    def _forget_last(self, writer: str, rows: int) -> None:
+        for at in reversed([at for at, (whose, _) in enumerate(self._batches) if whose == writer]):
+            if rows <= 0:
+                return
+            last = self._batches[at][1]
+            self._batches[at : at + 1] = [(writer, last.slice(0, last.num_rows - rows))] if last.num_rows > rows else []
             rows -= last.num_rows
 
 
 class _MemoryWriter:
-    def __init__(self, sink: MemorySink) -> None:
-        self._sink = sink
+    def __init__(self, sink: MemorySink, writer: str) -> None:
+        self._sink, self._writer = sink, writer
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
-        return {"rows": self._sink.add(batches)}
+        return {"rows": self._sink.add(self._writer, batches), "writer": self._writer}
 
     def close(self) -> None:
-        pass
+        self._sink.closed(self._writer)
 
 
 _NUMBERS: Final = count()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from headwater.dataflow.connectors import Resource, ResourceKind
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import quoted
 
@@ -94,6 +95,16 @@ class Address:
         """Name the broker without anything secret."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'mqtt' if self.tls is None else 'mqtts'}://{host}:{self.port}"
+
+    def client(self, client_id: str) -> Resource:
+        """Return what a client holds at the broker: its id, with which only one is let in."""
+        host = "127.0.0.1" if self.host in ("localhost", "::1") else self.host.lower()
+        return Resource(
+            kind=ResourceKind.NAME,
+            name=f"client id {client_id!r} at the broker {host}:{self.port}",
+            harm="the broker throws out one when the other connects, over and over",
+            advice="give each a client_id= of its own, or none",
+        )
 
     @property
     def is_exposed(self) -> bool:

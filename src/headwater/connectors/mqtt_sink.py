@@ -25,7 +25,7 @@ from headwater.connectors.mqtt_link import Link
 from headwater.connectors.mqtt_messages import FORMATS, MessageFormat
 from headwater.connectors.mqtt_topics import TopicTemplate
 from headwater.connectors.senml_packs import SenmlError
-from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.dataflow.connectors import Position, Resource, SinkWriter
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from headwater.model.quoting import listed, quoted
 
@@ -73,6 +73,11 @@ class MqttSink:
     def guarantee(self) -> str:
         """At QoS 0 nobody answers."""
         return "at-least-once" if self.qos else "at-most-once"
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """The client id, also one that was made by chance: a store may have been copied."""
+        client_id = self.client_id or (None if position is None else position["client"])
+        return () if client_id is None else (self.address.client(client_id),)
 
     def open(self, position: Position | None) -> SinkWriter:
         """Connect; rows that were written behind the position come again."""

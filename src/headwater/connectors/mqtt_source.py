@@ -28,7 +28,7 @@ from headwater.connectors.mqtt_client import Incoming, LateClient, Session, Vers
 from headwater.connectors.mqtt_link import Link
 from headwater.connectors.mqtt_messages import FIXED_COLUMNS, FORMATS, Message, MessageFormat, MessageReader, ReadRows
 from headwater.connectors.mqtt_receipts import Receipt, Receipts, Reply, Verdict, first_reply
-from headwater.dataflow.connectors import Idle, Poll, Position, Rows, SourceReader
+from headwater.dataflow.connectors import Idle, Poll, Position, Resource, Rows, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import listed, quoted
 
@@ -116,6 +116,11 @@ class MqttSource:
     def position_settings(self) -> Mapping[str, object]:
         """A position is in a session with a broker."""
         return {"broker": f"{self.address.host}:{self.address.port}"}
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """The client id, also one that was made by chance: a store may have been copied."""
+        client_id = self.client_id or (None if position is None else position["client"])
+        return () if client_id is None else (self.address.client(client_id),)
 
     def open(self, position: Position | None) -> SourceReader:
         """Go on with the session that the position names, or begin one."""

@@ -5,7 +5,6 @@ fast as the flow takes them, or at `rate` rows a second, or by the times in `tim
 fast.
 """
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.connectors.cities import CITY_SCHEMA, CityRows
+from headwater.connectors.files import Path, local_path
 from headwater.connectors.mqtt_address import parsed_url
 from headwater.connectors.mqtt_client import NEVER_EXPIRES, Version, Will, whole_seconds
 from headwater.connectors.mqtt_messages import MessageFormat
@@ -32,8 +32,6 @@ from headwater.connectors.sources import (
 )
 from headwater.dataflow.stream import Stream, source
 from headwater.model.errors import FlowError
-
-Path = str | os.PathLike[str]
 
 
 def csv(
@@ -57,7 +55,7 @@ def csv(
     A type found that way widens when later rows need it: whole numbers to fractions, anything to text.
     """
     spec = CsvSource(
-        path=os.fspath(path),
+        path=local_path(path),
         schema=schema,
         pace=Pace(rate=rate, time_column=time_column, speed=speed),
         header=header,
@@ -86,7 +84,7 @@ def json(
 ) -> Stream:
     """Read files of JSON lines. A declared schema picks its fields; without one every field becomes a column."""
     spec = JsonSource(
-        path=os.fspath(path),
+        path=local_path(path),
         schema=schema,
         pace=Pace(rate=rate, time_column=time_column, speed=speed),
         follow=follow,
@@ -109,7 +107,7 @@ def text(
 ) -> Stream:
     """Read files of text, a row of one column `line` for each line."""
     spec = TextSource(
-        path=os.fspath(path),
+        path=local_path(path),
         pace=Pace(rate=rate),
         follow=follow,
         loop=loop,
@@ -133,7 +131,7 @@ def parquet(
 ) -> Stream:
     """Read Parquet files; `follow` waits for further files in a directory."""
     spec = ParquetSource(
-        path=os.fspath(path),
+        path=local_path(path),
         schema=schema,
         pace=Pace(rate=rate, time_column=time_column, speed=speed),
         follow=follow,

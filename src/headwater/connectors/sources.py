@@ -3,6 +3,7 @@
 Nothing here touches the disk or calls the user before `open`.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,14 +13,15 @@ import pyarrow as pa
 
 from headwater.connectors.columns import Known
 from headwater.connectors.decoding import Decoder
-from headwater.connectors.files import FileList
+from headwater.connectors.files import FileList, is_among
 from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
 from headwater.connectors.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
 from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
 from headwater.connectors.pacing import Pace
 from headwater.connectors.reading import PacedReader
 from headwater.connectors.tablefeed import TableFeed
-from headwater.dataflow.connectors import Position, SourceReader
+from headwater.connectors.tablesink import FIRST_PART
+from headwater.dataflow.connectors import Position, Resource, ResourceKind, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import quoted
 
@@ -51,6 +53,15 @@ class FileSource:
     def position_settings(self) -> Mapping[str, object]:
         """A position is in a file."""
         return {"path": self.path}
+
+    def reads(self, written: Resource) -> bool:
+        """Whether a sink writes to one of the files."""
+        match written.kind:
+            case ResourceKind.FILE:
+                return is_among(written.name, self.path)
+            case ResourceKind.DIRECTORY:
+                return is_among(os.path.join(written.name, FIRST_PART), self.path)
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +217,19 @@ class IterableSource:
     def guarantee(self) -> str:
         """An iterator can be gone through once, so what it gave before a crash may be lost."""
         return "at-most-once" if self._is_one_shot() else "exactly-once"
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """An iterator, of which each item goes to whoever asks first."""
+        if not self._is_one_shot():
+            return ()
+        return (
+            Resource(
+                kind=ResourceKind.NAME,
+                name=f"the {type(self.items).__name__} at {id(self.items):#x} in process {os.getpid()}",
+                harm="each item of an iterator would go to one of them only",
+                advice="give each a function that returns a fresh one, or read it once and use the stream twice",
+            ),
+        )
 
     def open(self, position: Position | None) -> SourceReader:
         """Go through the items again, passing over the rows that are stored."""

@@ -18,13 +18,14 @@ import pyarrow.parquet as pq
 
 from headwater.connectors.columns import refuse_other_names
 from headwater.connectors.files import no_access
-from headwater.connectors.linesink import MODES, CutFile, Mode
-from headwater.dataflow.connectors import Position, SinkWriter
+from headwater.connectors.linesink import MODES, OVERWRITING, CutFile, Mode
+from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.dictionaries import roomy, roomy_schema
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from headwater.model.quoting import brief, listed, quoted
 
 ROWS_PER_FILE: Final = 50_000  # the last part is written anew with every write until it is full
+FIRST_PART: Final = "part-00000001.parquet"
 _PART: Final = re.compile(r"part-(\d{8})\.parquet")
 _ASIDE: Final = re.compile(r"_part-(\d{8})\.(\d+)rows")
 _UNFINISHED: Final = re.compile(r"_part-\d{8}\.unfinished")
@@ -55,6 +56,12 @@ class ParquetSink:
     def position_settings(self) -> Mapping[str, object]:
         """A position is in a directory, which is brought back to it."""
         return {"directory": self.directory}
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """The directory, whatever it is called."""
+        advice = "give each a directory of its own"
+        path = os.path.realpath(self.directory)
+        return (Resource(kind=ResourceKind.DIRECTORY, name=path, harm=OVERWRITING, advice=advice),)
 
     def open(self, position: Position | None) -> SinkWriter:
         """Bring the directory back to the position, or begin it as `mode` says."""

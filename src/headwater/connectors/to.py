@@ -5,13 +5,13 @@ runs. `mode` says what a new app does with a file that is there already; an app 
 with its own.
 """
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TextIO
 
 import pyarrow as pa
 
+from headwater.connectors.files import Path, local_path
 from headwater.connectors.linesink import CsvSink, JsonSink, Mode, TextSink
 from headwater.connectors.local import CallSink, ConsoleSink, MemorySink, NothingSink
 from headwater.connectors.mqtt_address import parsed_url
@@ -24,29 +24,27 @@ from headwater.connectors.mqtt_topics import TopicTemplate
 from headwater.connectors.tablesink import ROWS_PER_FILE, ParquetSink
 from headwater.model.errors import FlowError
 
-Path = str | os.PathLike[str]
-
 
 def csv(path: Path, *, mode: Mode = "error", sync: bool = False) -> CsvSink:
     """Write a CSV file with a header; the first rows fix its columns."""
-    return CsvSink(path=os.fspath(path), mode=mode, sync=sync)
+    return CsvSink(path=local_path(path), mode=mode, sync=sync)
 
 
 def json(path: Path, *, mode: Mode = "error", sync: bool = False) -> JsonSink:
     """Write a file of JSON lines."""
-    return JsonSink(path=os.fspath(path), mode=mode, sync=sync)
+    return JsonSink(path=local_path(path), mode=mode, sync=sync)
 
 
 def text(path: Path, column: str = "line", *, mode: Mode = "error", sync: bool = False) -> TextSink:
     """Write the text of one column, a line a row."""
-    return TextSink(path=os.fspath(path), column=column, mode=mode, sync=sync)
+    return TextSink(path=local_path(path), column=column, mode=mode, sync=sync)
 
 
 def parquet(
     directory: Path, *, mode: Mode = "error", rows_per_file: int = ROWS_PER_FILE, sync: bool = False
 ) -> ParquetSink:
     """Write Parquet files of `rows_per_file` rows into a directory."""
-    return ParquetSink(directory=os.fspath(directory), mode=mode, rows_per_file=rows_per_file, sync=sync)
+    return ParquetSink(directory=local_path(directory), mode=mode, rows_per_file=rows_per_file, sync=sync)
 
 
 def console(limit: int | None = None, file: TextIO | None = None) -> ConsoleSink:

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.dataflow.connectors import is_sink, is_source
+from headwater.dataflow.connectors import ReadsFiles, Resource, is_sink, is_source, resources_of
 from headwater.dataflow.graph import Chain, Graph, Route, SinkQueue, Spread
 from headwater.dataflow.stream import ERRORS, Declaration, Flow, Input
 from headwater.model.errors import FlowError, UnknownColumn
@@ -33,6 +33,7 @@ def compile_flow(flow: Flow, *, chaining: bool = True) -> Graph:
     _check_names(flow)
     ordered = _topological(flow)
     _check_parts(ordered)
+    _check_resources(flow.name, ordered)
     schemas = _schemas(ordered)
     _check_types(ordered, schemas)
     _check_watermarks(ordered)
@@ -144,6 +145,29 @@ def _check_arity(declared: Declaration) -> None:
             raise FlowError(f"{part.kind} {declared.name!r} has {count} inputs; it needs {needs}")
     else:
         raise FlowError(f"{declared.name!r} is a {type(part).__name__}, which is neither source, operator nor sink")
+
+
+def _check_resources(flow: str, ordered: Iterable[Declaration]) -> None:
+    """Refuse two sources or sinks that need the same for themselves, and a sink that writes what the flow reads."""
+    users: dict[Resource, Declaration] = {}
+    readers = [(declared.name, declared.part) for declared in ordered if isinstance(declared.part, ReadsFiles)]
+    for declared in ordered:
+        for resource in resources_of(declared.part):
+            user = users.setdefault(resource, declared)
+            if user is not declared:
+                both = f"{_role(user)} {user.name!r} and {_role(declared)} {declared.name!r} both use {resource.name}"
+                instead = ", or join their streams with .union(...) before one sink" if is_sink(declared.part) else ""
+                raise FlowError(f"flow {flow!r}: {both}; {resource.harm}: {resource.advice}{instead}")
+            for reader, source in readers:  # it would lose its input, or be given its own rows again
+                if source.reads(resource):
+                    raise FlowError(
+                        f"flow {flow!r}: source {reader!r} reads what sink {user.name!r} writes, {resource.name}; its "
+                        "rows would be overwritten, or come again: give the sink a place that the flow does not read"
+                    )
+
+
+def _role(declared: Declaration) -> str:
+    return "sink" if is_sink(declared.part) else "source"
 
 
 def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:

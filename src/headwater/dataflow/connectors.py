@@ -7,7 +7,8 @@ a crash each goes on just behind what is committed. A position is opaque to the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
@@ -159,6 +160,47 @@ class SinkSpec(Protocol):
     def open(self, position: Position | None) -> SinkWriter:
         """Go on behind the position, undoing whatever was written past it; None means a new app."""
         ...
+
+
+class ResourceKind(Enum):
+    """Where two that want the same resource can meet: at the lock file that guards it."""
+
+    FILE = "file"  # beside it
+    DIRECTORY = "directory"  # in it
+    NAME = "name"  # at one place for all processes of a user on this machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """Something that only one source or sink can use at a time; two with the same kind and name are the same."""
+
+    kind: ResourceKind
+    name: str  # a path without links or detours, or what a person calls it
+    harm: str = field(compare=False)  # what would come of two that use it at once
+    advice: str = field(compare=False)
+
+
+@runtime_checkable
+class Exclusive(Protocol):
+    """A source or sink that needs resources for itself: the runtime locks them from before its opening to its close."""
+
+    def resources(self, position: Position | None) -> tuple[Resource, ...]:
+        """Return what it needs where it goes on at this position; None, as for a new app, tells what the flow says."""
+        ...
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A source of files."""
+
+    def reads(self, written: Resource) -> bool:
+        """Whether what a sink of the same flow writes to a file or directory would come out of this source."""
+        ...
+
+
+def resources_of(part: object, position: Position | None = None) -> tuple[Resource, ...]:
+    """Return what a source or sink needs for itself alone."""
+    return part.resources(position) if isinstance(part, Exclusive) else ()
 
 
 @runtime_checkable

@@ -8,14 +8,16 @@ import logging
 import logging.handlers
 import re
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from headwater.connectors.locks import FileLock, LockHeld, file_beside, this_process, told
 from headwater.model.errors import ConfigError
 
 # A node logs for years on the disk that holds its store: with the older files, 40 MB are months of what goes well and
@@ -28,6 +30,9 @@ _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 # Others have a say in what is logged and told: nothing of it may work a terminal, or look like a line of its own.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+log = logging.getLogger(__name__)
 
 
 class LogFormat(StrEnum):
@@ -81,6 +86,11 @@ class _Stderr(logging.StreamHandler[Any]):
 @contextmanager
 def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
     """Write the log inside the block. Who asks for a file or for JSON gets everything; others only what is wrong."""
+    with nullcontext() if file is None else _only_writer(file):
+        yield from _logged_to(form, file)
+
+
+def _logged_to(form: LogFormat, file: Path | None) -> Iterator[None]:
     handler = _Stderr() if file is None else _file(file)
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
     handler.addFilter(lambda record: _QUIET.isdisjoint(Path(record.pathname).parts))
@@ -96,6 +106,24 @@ def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
         root.removeHandler(handler)
         root.setLevel(level)
         handler.close()
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Refuse a file that another process logs to: when one puts it aside, the other writes on into the older one."""
+    place, held = path.resolve(), ExitStack()
+    try:
+        if place.is_file() or not place.exists():  # a device may have any number of writers
+            writer = this_process("the log of a process", time.time_ns() // 1_000)
+            held.callback(FileLock(file_beside(place), writer).release)
+    except LockHeld as refusal:
+        raise ConfigError(
+            f"the log file {path} is written by {told(refusal.holder)}; give each --log-file of its own"
+        ) from None
+    except OSError as failure:  # a directory that is not there, or read-only: opening the file tells
+        log.debug("the log file %s cannot be locked: %s", path, failure)
+    with held:
+        yield
 
 
 def _file(path: Path) -> logging.Handler:

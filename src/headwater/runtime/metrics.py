@@ -17,6 +17,7 @@ from headwater.engine.ledger import Ledger
 from headwater.engine.pressure import Level
 from headwater.model.errors import ConfigError
 from headwater.runtime.node import Node
+from headwater.runtime.sockets import why_not_bound
 from headwater.runtime.status import AppStatus, Latency, NodeStatus, OperatorStatus
 
 HOST: Final = "127.0.0.1"
@@ -100,8 +101,11 @@ def serve_metrics(node: Node, port: int) -> MetricsServer:
     registry.register(NodeCollector(lambda: node.status(ledgers=True)))
     try:
         server, thread = start_http_server(port, HOST, registry)
-    except (OSError, OverflowError) as failure:
+    except OverflowError as failure:
         raise ConfigError(f"metrics cannot be served on {HOST}:{port}: {failure}; choose another port") from failure
+    except OSError as failure:
+        why = why_not_bound(failure, port)
+        raise ConfigError(f"metrics cannot be served on {HOST}:{port}: {why}") from failure
     return MetricsServer(server, thread)
 
 

@@ -39,8 +39,8 @@ from headwater.runtime.pool import Pool
 from headwater.runtime.registry import Registry, Upgrade
 from headwater.runtime.remote_port import RemotePort
 from headwater.runtime.shared_spark import SharedSpark
-from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, open_sink
-from headwater.runtime.sources import SourcePump, SourceTask, open_source
+from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, close_sink, open_sink
+from headwater.runtime.sources import SourcePump, SourceTask, close_source, open_source
 from headwater.runtime.sql import needs_driver
 from headwater.runtime.status import AppState, NodeStatus
 from headwater.runtime.store import LmdbStore
@@ -218,6 +218,8 @@ class Node:
                 raise FlowError(
                     f"flow {graph.name!r} is already running on this node; stop it first or give it another name"
                 )
+            if known is not None:
+                self._settle(known)  # what it has locked is free then
             if upgrade is not None and self.registry.differs(graph):
                 app_id, codes = self.registry.upgrade(graph, upgrade)
             else:
@@ -235,12 +237,14 @@ class Node:
         sinks: list[SinkTask] = []
         with contextlib.ExitStack() as undo:
             for name, spec in graph.sources.items() if reads else ():
-                task = open_source(self.store, app, name, numbers[name], spec, source_outlets(graph, name))
-                undo.callback(task.reader.close)
+                outlets = source_outlets(graph, name)
+                task = open_source(self.store, app, graph.name, name, numbers[name], spec, outlets)
+                undo.callback(close_source, task)
                 sources.append(task)
             for sink in graph.sinks:
-                opened = open_sink(self.store, app, sink.name, numbers[sink.name], sink.instance, graph.sink(sink.name))
-                undo.callback(opened.writer.close)
+                number, written = numbers[sink.name], graph.sink(sink.name)
+                opened = open_sink(self.store, app, graph.name, sink.name, number, sink.instance, written)
+                undo.callback(close_sink, opened)
                 sinks.append(opened)
             undo.pop_all()
         return sources, sinks

@@ -7,10 +7,12 @@ and undoes what lies past it. Here ends the latency of the sampled rows.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter
+from headwater.connectors.locks import Locks, this_process
+from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter, resources_of
 from headwater.engine.events import Event, RowsGone
 from headwater.engine.positions import ConnectorRecord, read_record, write_record
 from headwater.engine.schemas import Schemas
@@ -40,6 +42,7 @@ class SinkTask:
     instance: InstanceId
     spec: SinkSpec
     writer: SinkWriter
+    locks: Locks  # on what it writes to, until it is closed
     failed: bool = False
     closed: bool = False
     rows: int = 0
@@ -118,7 +121,7 @@ class SinkPump:
         """Stop writing an app's sinks, or the one whose queue has this number, and close them."""
         with self._lock:
             for instance in [one for one in self._tasks if _is_of(one, app, number)]:
-                _close(self._tasks.pop(instance))
+                close_sink(self._tasks.pop(instance))
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
         """Tell that there are rows for these sinks."""
@@ -137,7 +140,7 @@ class SinkPump:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         for task in self._tasks.values():
-            _close(task)
+            close_sink(task)
 
     def _serve(self) -> None:
         try:
@@ -257,18 +260,29 @@ def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Positi
     return RowsGone(task.instance, record.taken_rows + record.shed_rows, record.gone_bytes)
 
 
-def open_sink(store: LmdbStore, app: AppId, name: str, number: int, instance: int, spec: SinkSpec) -> SinkTask:
-    """Open a sink where the store says it stands; a new one's position is kept before any row is written."""
+def open_sink(
+    store: LmdbStore, app: AppId, called: str, name: str, number: int, instance: int, spec: SinkSpec
+) -> SinkTask:
+    """Open a sink where the store says it stands; a new one's position is kept before any row is written.
+
+    What it writes to is locked first, since opening cuts off what lies behind the position; `called` is the app's name.
+    """
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
-    writer = spec.open(record.position)
-    if record.position is None:
-        with store.write() as txn:
-            write_record(txn, app, number, ConnectorRecord(position=writer.write([])))
-    return SinkTask(app, name, number, InstanceId(app, instance), spec, writer)
+    with ExitStack() as undo:
+        locks = Locks(resources_of(spec, record.position), this_process(f"sink {name!r} of app {called!r}", now_us()))
+        undo.callback(locks.release)
+        writer = spec.open(record.position)
+        undo.callback(writer.close)
+        if record.position is None:
+            with store.write() as txn:
+                write_record(txn, app, number, ConnectorRecord(position=writer.write([])))
+        undo.pop_all()
+    return SinkTask(app, name, number, InstanceId(app, instance), spec, writer, locks)
 
 
-def _close(task: SinkTask) -> None:
+def close_sink(task: SinkTask) -> None:
+    """Close a sink, and let others have what it wrote to."""
     if task.closed:
         return
     task.closed = True
@@ -276,3 +290,5 @@ def _close(task: SinkTask) -> None:
         task.writer.close()
     except (OSError, ConnectorError) as failure:
         log.warning("sink %s did not close in order: %s", task.name, failure)
+    finally:
+        task.locks.release()

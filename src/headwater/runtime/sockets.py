@@ -1,8 +1,12 @@
 """How the sockets of all ports are set up."""
 
+import errno
+import os
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from headwater.model.errors import EngineError
@@ -10,6 +14,7 @@ from headwater.model.errors import EngineError
 LOST_MS: Final = 10_000  # what is sent and not acknowledged for so long was sent to a machine that is gone
 _PORTS: Final = 1 << 16
 _TRIES: Final = 100
+_LISTENS: Final = "0A"  # a state of TCP, as Linux writes it in /proc/net/tcp
 _NOT_SENT_LOW_WATER: Final = 25  # TCP_NOTSENT_LOWAT; Python names it from 3.12 on
 
 
@@ -22,8 +27,37 @@ def bound_socket(host: str, port: int, purpose: str) -> socket.socket:
         bound.bind((host, port))
     except OSError as failure:
         where = f"port {port} of {host}" if port else f"a port of {host}"
-        raise EngineError(f"{where} cannot be opened for {purpose}: {failure.strerror or failure}") from failure
+        why = why_not_bound(failure, port)
+        raise EngineError(f"{where} cannot be opened for {purpose}: {why}") from failure
     return bound
+
+
+def why_not_bound(failure: OSError, port: int) -> str:
+    """Return why a port could not be had, and where another process has it, which."""
+    why = failure.strerror or str(failure)
+    if failure.errno != errno.EADDRINUSE:
+        return why
+    who = listener_of(port) or f"a process that is not shown to this user (`ss -ltnp sport = :{port}` as root names it)"
+    return f"{why}, by {who}; stop it, or choose another port"
+
+
+def listener_of(port: int) -> str:
+    """Return which process listens on a port of this machine, as `pid 4711 (headwater)`, if this user can see it."""
+    inodes = {inode for table in ("tcp", "tcp6") for inode in _listening(Path("/proc/net", table), port)}
+    for process in Path("/proc").glob("[0-9]*") if inodes else ():
+        with suppress(OSError):  # it has ended, or is another user's
+            if any(os.readlink(one) in inodes for one in (process / "fd").iterdir()):
+                return f"pid {process.name} ({(process / 'comm').read_text().strip()})"
+    return ""
+
+
+def _listening(table: Path, port: int) -> Iterator[str]:
+    """Return the sockets that listen on a port, as links to open files call them."""
+    with suppress(OSError):  # not Linux
+        for line in table.read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == _LISTENS and int(local.rpartition(":")[2], 16) == port:
+                yield f"socket:[{inode}]"
 
 
 def free_ports(host: str, count: int) -> int:

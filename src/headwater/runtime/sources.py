@@ -8,13 +8,24 @@ own queues.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
-from headwater.dataflow.connectors import Acknowledging, Ended, Idle, Position, Rows, SourceReader, SourceSpec, Watched
+from headwater.connectors.locks import Locks, this_process
+from headwater.dataflow.connectors import (
+    Acknowledging,
+    Ended,
+    Idle,
+    Position,
+    Rows,
+    SourceReader,
+    SourceSpec,
+    Watched,
+    resources_of,
+)
 from headwater.engine.cutting import ROW_BYTES_MAX
 from headwater.engine.events import Event, RowsGone, RowsPut
 from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all, without_giants
@@ -43,6 +54,9 @@ GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes lon
 GATHER_S_MAX: Final = 0.01
 COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
+CLOSE_S: Final = (
+    5.0  # for a reader of a broker: its last poll and commit take milliseconds, its goodbye up to two seconds
+)
 
 
 @dataclass(slots=True)
@@ -56,12 +70,14 @@ class SourceTask:
     reader: SourceReader
     outlets: tuple[Outlet, ...]
     record: ConnectorRecord
+    locks: Locks  # on what it needs for itself, until it is closed
     on_stored: Callable[[Position], None] | None = None  # told of every commit, if the source acknowledges
     descriptor: int | None = None  # by which its rows come
     idle_until_us: int = 0
     ended: bool = False
     is_exhausted: bool = False  # it has ended by itself, and was not stopped with its app
-    closed: bool = False
+    is_closing: bool = False
+    closed: threading.Event = field(default_factory=threading.Event)
     paused: bool = False
     has_giants: bool = False  # it has brought rows that are too large, which was said
     batches: int = 0
@@ -139,6 +155,7 @@ class SourcePump:
         for task in gone:
             if not task.spec.blocking:  # its own thread closes it, when its reader lets go
                 self._close(task)
+        _wait_until_closed(gone)
 
     def wake_paused(self) -> None:
         """Rows have gone: look again now, if any source is paused."""
@@ -155,6 +172,7 @@ class SourcePump:
         for task in self._tasks:
             if not task.spec.blocking:
                 self._close(task)
+        _wait_until_closed(self._tasks)
         if not self._thread.is_alive():
             self._doze.close()
 
@@ -274,15 +292,12 @@ class SourcePump:
         self._close(task)
 
     def _close(self, task: SourceTask) -> None:
-        if task.closed:
+        if task.is_closing:
             return
-        task.closed = True
+        task.is_closing = True
         if task.descriptor is not None:
             self._doze.forget(task.descriptor)
-        try:
-            task.reader.close()
-        except OSError as failure:
-            log.warning("source %s did not close in order: %s", task.name, failure)
+        close_source(task)
 
     def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
         """Encode outside the transaction, so that the commit is short."""
@@ -367,15 +382,38 @@ class SourcePump:
 
 
 def open_source(
-    store: LmdbStore, app: AppId, name: str, number: int, spec: SourceSpec, outlets: tuple[Outlet, ...]
+    store: LmdbStore, app: AppId, called: str, name: str, number: int, spec: SourceSpec, outlets: tuple[Outlet, ...]
 ) -> SourceTask:
-    """Open a source where the store says it stands."""
+    """Open a source where the store says it stands; `called` is the app's name."""
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
-    reader = spec.open(record.position)
+    locks = Locks(resources_of(spec, record.position), this_process(f"source {name!r} of app {called!r}", now_us()))
+    try:
+        reader = spec.open(record.position)
+    except BaseException:
+        locks.release()
+        raise
     on_stored = reader.stored if isinstance(reader, Acknowledging) else None
     descriptor = reader.fileno() if isinstance(reader, Watched) and not spec.blocking else None
-    return SourceTask(app, name, number, spec, reader, outlets, record, on_stored, descriptor)
+    return SourceTask(app, name, number, spec, reader, outlets, record, locks, on_stored, descriptor)
+
+
+def close_source(task: SourceTask) -> None:
+    """Close a source, and let others have what it needed for itself."""
+    try:
+        task.reader.close()
+    except OSError as failure:
+        log.warning("source %s did not close in order: %s", task.name, failure)
+    finally:
+        task.locks.release()
+        task.closed.set()
+
+
+def _wait_until_closed(tasks: Iterable[SourceTask]) -> None:
+    """Wait for sources that their own threads close, if others may want what they have locked: the next version may."""
+    for task in tasks:
+        if task.spec.blocking and task.locks:
+            task.closed.wait(CLOSE_S)
 
 
 def _tell_stored(offer: _Offer) -> None:

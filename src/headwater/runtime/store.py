@@ -5,14 +5,15 @@ and turns over one page at the end. Its lock survives a writer that dies. Withou
 kernel but not waited for: it survives the death of every process here, but not a power cut.
 """
 
-import fcntl
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import lmdb
 
+from headwater.connectors.locks import FileLock, Holder, LockHeld, holder_in, this_process, told
 from headwater.engine.store import FORMAT, FORMAT_KEY, TERM_KEY
 from headwater.model.errors import StoreError, StoreFull
 
@@ -93,8 +94,8 @@ class _Writing:
             raise self._store.explained(value) from value
 
 
-def _in_use(directory: Path) -> StoreError:
-    return StoreError(f"the store in {directory} is in use by another node; stop it or give another directory")
+def _in_use(directory: Path, holder: Holder | None) -> StoreError:
+    return StoreError(f"the store in {directory} is in use by {told(holder)}; stop it or give another directory")
 
 
 class LmdbStore:
@@ -104,7 +105,7 @@ class LmdbStore:
         """Open the store that is there, or an empty one."""
         self.directory = directory
         self.disk_bytes = disk_bytes
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._env = lmdb.open(
@@ -123,7 +124,7 @@ class LmdbStore:
             ) from damage
         except lmdb.Error as refusal:
             if "already open" in str(refusal):
-                raise _in_use(directory) from refusal
+                raise _in_use(directory, holder_in(directory / OWNER_LOCK)) from refusal
             raise StoreError(f"the store in {directory} cannot be opened: {refusal}") from refusal
         except OSError as refusal:
             raise StoreError(f"the store in {directory} cannot be opened: {refusal}") from refusal
@@ -133,13 +134,16 @@ class LmdbStore:
 
         It fences off the workers of earlier owners, and tells apart what a worker remembers of different stores.
         """
-        self._lock = os.open(self.directory / OWNER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        owner = this_process("another node", time.time_ns() // 1_000)  # as the next one sees it
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            self._lock = None
-            raise _in_use(self.directory) from None
+            self._lock = FileLock(self.directory / OWNER_LOCK, owner, stays=True, mode=0o600)
+        except LockHeld as refusal:
+            raise _in_use(self.directory, refusal.holder) from None
+        except OSError as failure:
+            raise StoreError(
+                f"the store in {self.directory} cannot be locked ({failure.strerror}), and two nodes would damage it; "
+                "give a directory on a disk of this machine"
+            ) from failure
         with self.write() as txn:
             self._check_format(txn)
             term = os.urandom(16)
@@ -193,5 +197,4 @@ class LmdbStore:
         """Let go of the store."""
         self._env.close()
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.release()

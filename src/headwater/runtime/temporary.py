@@ -10,12 +10,14 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from headwater.connectors.locks import sweep_names
 from headwater.model.errors import EngineError
 from headwater.runtime.store import OWNER_LOCK
 
@@ -64,6 +66,7 @@ def sweep(named: Path | None = None) -> None:
     for directory, pid in _ours():
         if directory.resolve() not in kept and not _lives(pid) and not _is_held(directory):
             shutil.rmtree(directory, ignore_errors=True)
+    sweep_names(time.time_ns() // 1_000)
 
 
 def delete_left_by(pid: int) -> None:

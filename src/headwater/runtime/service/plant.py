@@ -341,7 +341,7 @@ class Plant:
             return
         spec = part.graph.sink(sink)
         task = await asyncio.to_thread(
-            open_sink, self.engine.store, part.app.id, sink, part.declared(sink), number, spec
+            open_sink, self.engine.store, part.app.id, part.id, sink, part.declared(sink), number, spec
         )
         self._runs_here(part, number)
         self._sinks_here.add(instance)
@@ -367,7 +367,7 @@ class Plant:
         name = part.source_name(number)
         spec, outlets = part.graph.sources[name], source_outlets(part.graph, name)
         task = await asyncio.to_thread(
-            open_source, self.engine.store, part.app.id, name, part.declared(name), spec, outlets
+            open_source, self.engine.store, part.app.id, part.id, name, part.declared(name), spec, outlets
         )
         part.sources[number] = task
         part.app.sources.append(task)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Final
@@ -67,6 +68,7 @@ from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.leftovers import Leftovers
 from headwater.runtime.service.looking import Rates
 from headwater.runtime.service.mistakes import Mistakes
+from headwater.runtime.service.only_one import locked_identity
 from headwater.runtime.service.owning import Ownership
 from headwater.runtime.service.plant import KeptFlow, Plant, Startable
 from headwater.runtime.service.replying import Replies
@@ -114,6 +116,7 @@ class NodeService:
         self._is_active = asyncio.Event()
         self._is_stopping = self.has_left = False
         self._congestion = 0.0  # as the machines know it
+        self._identity = ExitStack()  # locked until it is closed
         self.rates = Rates()
         self.mistakes = Mistakes()
         self.voice = Voice()
@@ -128,6 +131,7 @@ class NodeService:
         try:
             self._assemble()
         except HeadwaterError:
+            self._identity.close()
             await asyncio.to_thread(self.engine.stop)
             raise
         self._tasks = [self._loop.create_task(self._carry_out_all()), self._loop.create_task(self._keep_house())]
@@ -164,9 +168,11 @@ class NodeService:
         self.keeping = Keeping(self.engine.store, settings.data)
         self.desk, self.replies, self.leftovers = Desk(self), Replies(self), Leftovers(self)
         self.ownership, self.upgrades, self.draining = Ownership(self), Upgrades(self), Draining(self)
+        credentials = settings.credentials()
+        self._identity = locked_identity(credentials.identity.id, settings)
         self.wire = Wire(
             settings.wire(BULKY),
-            settings.credentials(),
+            credentials,
             on_message=self._hear,
             requests=REQUESTS,
             on_request=self.desk.requested,
@@ -419,6 +425,7 @@ class NodeService:
         await self.wire.close()
         await asyncio.to_thread(self.engine.stop)
         await asyncio.to_thread(forget_texts, self.settings.flows)
+        self._identity.close()
 
 
 async def _nothing() -> None:

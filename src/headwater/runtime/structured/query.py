@@ -197,7 +197,9 @@ class _Run:
         with users_code_by_value():
             streams = {sink.name: compiler.sink(sink.name) for sink in self._graph.sinks}
         for name, stream in streams.items():
-            query = SinkQuery(name, self._graph.sink(name), stream, self._place / "checkpoints" / name)
+            query = SinkQuery(
+                self._graph.name, name, self._graph.sink(name), stream, self._place / "checkpoints" / name
+            )
             self._queries[name] = query
             self._closing.callback(query.close)
 

@@ -16,11 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.dataflow.connectors import SinkSpec
+from headwater.connectors.locks import Locks, this_process
+from headwater.dataflow.connectors import SinkSpec, resources_of
 from headwater.model.errors import EngineError, FlowError
 from headwater.operators.functions import table_to_batch
 from headwater.runtime.structured.columns import conformed
 from headwater.runtime.structured.streams import Stream
+from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +41,19 @@ _TOO_BUSY: Final = ("Python worker failed to connect back", "Timed out while wai
 class SinkQuery:
     """One sink, and the query that feeds it."""
 
-    def __init__(self, name: str, spec: SinkSpec, stream: Stream, checkpoint: Path) -> None:
-        """Open the sink as for a new app."""
+    def __init__(self, flow: str, name: str, spec: SinkSpec, stream: Stream, checkpoint: Path) -> None:
+        """Lock what the sink writes to, and open it as for a new app."""
         self.name = name
         self.rows = 0
         self.batches = 0
         self._stream = stream
         self._checkpoint = checkpoint
-        self._writer = spec.open(None)
+        self._locks = Locks(resources_of(spec), this_process(f"sink {name!r} of flow {flow!r}", now_us()))
+        try:
+            self._writer = spec.open(None)
+        except BaseException:
+            self._locks.release()
+            raise
         self._error: Exception | None = None  # as it was raised by the sink; Spark gives back its text only
         self._query: StreamingQuery | None = None
         self._start: Callable[[], StreamingQuery] | None = None
@@ -84,7 +91,10 @@ class SinkQuery:
 
     def close(self) -> None:
         """Finish what the sink has open."""
-        self._writer.close()
+        try:
+            self._writer.close()
+        finally:
+            self._locks.release()
 
     def failure(self) -> Exception | None:
         """Return what ended the query, if it did; one that was not given the time to start is started again."""
