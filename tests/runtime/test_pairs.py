@@ -123,6 +123,30 @@ def test_two_names_of_one_file_are_refused_by_the_lock_on_the_file_itself(node: 
     assert two.drained("first") == read_lines(path)
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.txt", "rows.parquet"])
+def test_of_two_stores_that_append_in_turns_the_one_whose_rows_are_not_last_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    """It would go on at its position, and cut off what the other has written behind it."""
+    shared = _file(name)(tmp_path)
+    expected: list[str] = []
+    for flow in ("first", "second"):
+        with Node(NodeConfig(store=tmp_path / flow, workers=1, spark=False)) as node:
+            two = Two(node, shared)
+            two.deploy(flow)
+            expected += two.drained(flow)
+    assert shared.lines() == expected
+    refused = pytest.raises(ConnectorError, match=r"another app has written to .*; give this sink another place, or")
+    with Node(NodeConfig(store=tmp_path / "first", workers=1, spark=False)) as node, refused:
+        Two(node, shared).deploy("first")
+    assert shared.lines() == expected
+    with Node(NodeConfig(store=tmp_path / "second", workers=1, spark=False)) as node:
+        two = Two(node, shared)
+        two.deploy("second")
+        of_second = two.drained("second")
+    assert shared.lines() == expected[: expected.index("second 0")] + of_second
+
+
 def test_two_kinds_of_files_at_one_path_are_as_much_one_target(node: Node, tmp_path: Path) -> None:
     two = Two(node, _two_kinds(tmp_path))
     two.deploy("first")

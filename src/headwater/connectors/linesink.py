@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headwater.connectors.encoding import CsvLines, Encoder, JsonLines, TextLines, joined
 from headwater.connectors.files import no_access
+from headwater.connectors.marks import is_anothers, mark, new_writer
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import listed, quoted
@@ -77,11 +78,12 @@ class LineSink(ABC):
         try:
             file.lock()
             if position is not None:
-                file.cut(position["bytes"])
-                return LineWriter(file, encoder, position["bytes"], position["columns"])
-            length = _begin(file, self.mode)
+                file.go_on(position["bytes"], position.get("writer"))
+                return LineWriter(file, encoder, position)
+            length, writer = _begin(file, self.mode), new_writer()
             columns = encoder.columns_in(file.first_line()) if length else None
-            return LineWriter(file, encoder, length, columns)
+            file.mark(writer)
+            return LineWriter(file, encoder, {"bytes": length, "columns": columns, "writer": writer})
         except BaseException:  # it would stay locked
             file.close()
             raise
@@ -147,10 +149,12 @@ def _begin(file: "CutFile", mode: Mode) -> int:
 class LineWriter:
     """An opened file of lines."""
 
-    def __init__(self, file: "CutFile", encoder: Encoder, length: int, columns: Sequence[str] | None) -> None:
-        """Write behind `length`."""
-        self._file, self._encoder, self._length = file, encoder, length
+    def __init__(self, file: "CutFile", encoder: Encoder, position: Position) -> None:
+        """Write behind a position."""
+        self._file, self._encoder, self._length = file, encoder, int(position["bytes"])
+        columns: Sequence[str] | None = position["columns"]
         self._columns = None if columns is None else list(columns)
+        self._writer: str | None = position.get("writer")
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
         """Write the rows, all or none, and return the position behind them."""
@@ -166,7 +170,7 @@ class LineWriter:
             self._file.write(data, self._length)
             self._length += len(data)
             self._columns = columns
-        return {"bytes": self._length, "columns": self._columns}
+        return {"bytes": self._length, "columns": self._columns, "writer": self._writer}
 
     def close(self) -> None:
         """Close the file; there is nothing left to write."""
@@ -206,6 +210,18 @@ class CutFile:
             ) from None
         except OSError as failure:  # a file system without locks
             log.warning("%s cannot be locked (%s): nothing keeps others from writing it", self.path, failure.strerror)
+
+    def mark(self, writer: str) -> None:
+        """Have a writer begin here."""
+        mark(self._file, writer)
+
+    def go_on(self, length: int, writer: str | None) -> None:
+        """Drop what a writer has not committed behind `length`, or raise if what lies there is of another."""
+        if self.length() > length and is_anothers(self._file, writer):
+            raise ConnectorError(written_by_another(self.path))
+        self.cut(length)
+        if writer is not None:
+            self.mark(writer)
 
     def length(self) -> int:
         """Return the length in bytes."""
@@ -250,6 +266,14 @@ class CutFile:
             os.ftruncate(self._file, length)
         except OSError:  # opening at the committed position cuts it, if it cannot be done now
             return
+
+
+def written_by_another(path: str) -> str:
+    """Return the sentence for a place where somebody else's rows would be cut off."""
+    return (
+        f"another app has written to {path} since this one was stopped, and going on where it stood would cut those "
+        "rows off; give this sink another place, or start the app afresh"
+    )
 
 
 def no_room(path: str, size: int, failure: OSError) -> ConnectorError:

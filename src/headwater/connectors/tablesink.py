@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from headwater.connectors.columns import refuse_other_names
 from headwater.connectors.files import no_access
-from headwater.connectors.linesink import MODES, OVERWRITING, CutFile, Mode
+from headwater.connectors.linesink import MODES, OVERWRITING, CutFile, Mode, written_by_another
+from headwater.connectors.marks import is_anothers, mark, new_writer
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.dictionaries import roomy, roomy_schema
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
@@ -67,13 +68,15 @@ class ParquetSink:
         """Bring the directory back to the position, or begin it as `mode` says."""
         parts = _Parts(self.directory, sync=self.sync)
         if position is None:
-            return ParquetWriter(parts, self.rows_per_file, _begin(parts, self.mode))
-        parts.restore(position["parts"], position["rows"])
+            number, writer = _begin(parts, self.mode), new_writer()
+            mark(self.directory, writer)
+            return ParquetWriter(parts, self.rows_per_file, number, writer)
+        parts.go_on(position["parts"], position["rows"], position.get("writer"))
         schema = None
         if position["schema"] is not None:
             schema = roomy_schema(pa.ipc.read_schema(pa.py_buffer(position["schema"])))
         tail = parts.read(position["parts"], position["rows"]).cast(schema) if position["rows"] else None
-        return ParquetWriter(parts, self.rows_per_file, position["parts"], schema, tail)
+        return ParquetWriter(parts, self.rows_per_file, position["parts"], position.get("writer"), schema, tail)
 
 
 def _begin(parts: "_Parts", mode: Mode) -> int:
@@ -97,11 +100,12 @@ class ParquetWriter:
         parts: "_Parts",
         rows_per_file: int,
         number: int,
+        writer: str | None,
         schema: pa.Schema | None = None,
         tail: pa.Table | None = None,
     ) -> None:
         """Go on behind part `number`, or inside it if it has a tail."""
-        self._parts, self._rows_per_file, self._number = parts, rows_per_file, number
+        self._parts, self._rows_per_file, self._number, self._writer = parts, rows_per_file, number, writer
         self._tail, self._schema = tail, schema
         self._aside: str | None = None  # the last part as it was before the latest write
 
@@ -119,7 +123,7 @@ class ParquetWriter:
                 raise
         # The schema as it came: read back from a file, some types are others (seconds become milliseconds).
         schema = None if self._schema is None else self._schema.serialize().to_pybytes()
-        return {"parts": self._number, "rows": self._rows_in_tail(), "schema": schema}
+        return {"parts": self._number, "rows": self._rows_in_tail(), "schema": schema, "writer": self._writer}
 
     def close(self) -> None:
         """Nothing is open between writes."""
@@ -223,6 +227,14 @@ class _Parts:
                 f"{path} has {table.num_rows} rows, but {rows} are committed; restore it, or start the app afresh"
             )
         return table
+
+    def go_on(self, parts: int, rows: int, writer: str | None) -> None:
+        """Undo what a writer has not committed, or raise if what lies behind the position is of another."""
+        if max(self.numbers(), default=0) > parts and is_anothers(self.directory, writer):
+            raise ConnectorError(written_by_another(self.directory))
+        self.restore(parts, rows)
+        if writer is not None:
+            mark(self.directory, writer)
 
     def restore(self, parts: int, rows: int) -> None:
         """Undo what was written behind the position: put back its last part, remove everything later."""

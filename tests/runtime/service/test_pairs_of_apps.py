@@ -8,11 +8,13 @@ from typing import Final
 
 import pytest
 
-from headwater.model.errors import ConfigError, EngineError
+from headwater.model.errors import ConfigError, ConnectorError, EngineError
+from headwater.runtime.service.awaited import refuse_awaited
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 
+NAMES: Final = ("first", "second")
 APPENDING: Final = """
 import headwater as hw
 
@@ -82,6 +84,35 @@ def test_the_next_version_of_an_app_and_a_restarted_node_have_the_target_again(f
     with few.client(0) as cluster:
         status = cluster.wait("first", PATIENCE_S)
     assert (status.is_balanced, status.errors) == (True, [])
+    assert rows_of(out, "first") == list(range(300))
+
+
+def test_the_app_that_had_a_target_has_it_again_after_a_restart(few: FewNodes, tmp_path: Path) -> None:
+    """The locks have ended with the node, and whichever app is wanted there first comes first."""
+    out = tmp_path / "out.json"
+    with few.client(0) as cluster:
+        cluster.submit(appending(tmp_path, "first", out, rows=300, rate=100))
+        while not (out.exists() and out.stat().st_size):
+            pass
+        cluster.submit(appending(tmp_path, "second", out, rows=100))
+        while not cluster.status("second").errors:
+            pass
+    few.stop(0)
+    few.restart(0)
+    plant = few.nodes[0].plant
+    first, second = (next(part.app for name, part in plant.parts.items() if name.startswith(of)) for of in NAMES)
+    told = f"^{out} is used by 'out' of app 'first@.*', which is to go on with it; two that write there would .*: stop"
+    with pytest.raises(ConnectorError, match=told):
+        refuse_awaited(plant.store, second, "out", [first])
+    refuse_awaited(plant.store, first, "out", [second])
+    refuse_awaited(plant.store, second, "rows", [first])
+    with few.client(0) as cluster:
+        status = cluster.wait("first", PATIENCE_S)
+        assert (status.rows_out, status.is_balanced) == (300, True)
+        cluster.stop("first")
+        status = cluster.wait("second", PATIENCE_S)
+        assert (status.rows_in, status.rows_out, status.is_balanced, status.errors) == (100, 100, True, [])
+    assert rows_of(out, "second") == list(range(100))
     assert rows_of(out, "first") == list(range(300))
 
 

@@ -46,6 +46,7 @@ from headwater.node.events import (
 )
 from headwater.runtime.app import App
 from headwater.runtime.node import Node
+from headwater.runtime.service.awaited import refuse_awaited
 from headwater.runtime.service.flow_text import built, forget_app
 from headwater.runtime.service.retrying import Place, Troubles
 from headwater.runtime.service.signing import Check, Trust
@@ -340,6 +341,7 @@ class Plant:
         if number in part.here:
             return
         spec = part.graph.sink(sink)
+        await self._refuse_awaited(part, sink)
         task = await asyncio.to_thread(
             open_sink, self.engine.store, part.app.id, part.id, sink, part.declared(sink), number, spec
         )
@@ -366,12 +368,17 @@ class Plant:
             return
         name = part.source_name(number)
         spec, outlets = part.graph.sources[name], source_outlets(part.graph, name)
+        await self._refuse_awaited(part, name)
         task = await asyncio.to_thread(
             open_source, self.engine.store, part.app.id, part.id, name, part.declared(name), spec, outlets
         )
         part.sources[number] = task
         part.app.sources.append(task)
         self.engine.sources.add(task)
+
+    async def _refuse_awaited(self, part: Part, name: str) -> None:
+        others = [other.app for other in self.parts.values() if other is not part]
+        await asyncio.to_thread(refuse_awaited, self.store, part.app, name, others)
 
     async def empty(self, wanted: EmptyInstance) -> None:
         """Run an instance until what waits for it now is done, and then no more."""
