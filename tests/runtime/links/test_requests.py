@@ -331,6 +331,38 @@ def test_a_node_that_cannot_be_reached_is_told(cluster: Cluster) -> None:
         connect("10.0.0.1:7100", insecure_user("ann"), TABLE)
 
 
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_a_user_whose_address_has_had_its_share_of_handshakes_is_let_in_a_little_later(
+    cluster: Cluster, is_blocking: bool
+) -> None:
+    """Somebody else floods the node from there; no time passes for the node before it has turned the user away."""
+    ann = cluster.user_credentials(Role.SEE)
+
+    def asked(address: str) -> Any:
+        with connect(address, ann, TABLE) as client:
+            return client.ask(Look("x"))
+
+    async def asked_async(address: str) -> Any:
+        async with await connect_async(address, ann, TABLE) as client:
+            return await client.ask(Look("x"))
+
+    async def story() -> None:
+        clock, limits = Clock(), WireLimits(arrivals_per_s=1)
+        async with at_desk(cluster.node_credentials(), Desk(), limits=limits, clock=clock) as one:
+            host, _, port = one.address.rpartition(":")
+            flood = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+            await until(lambda: refused(one) == {Reason.TOO_FAST: 1})
+            asks = asyncio.to_thread(asked, one.address) if is_blocking else asked_async(one.address)
+            asking = asyncio.create_task(asks)
+            await until(lambda: refused(one)[Reason.TOO_FAST] > 1)
+            clock.advance(1.0)
+            assert (await asking).what == "x"
+            for _, writer in flood:
+                writer.transport.abort()
+
+    told(story())
+
+
 def test_a_client_with_a_certificate_of_another_cluster_is_told_what_to_check(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

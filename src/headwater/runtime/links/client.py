@@ -7,6 +7,8 @@ the connection is the same, and made in one place.
 import asyncio
 import socket
 import ssl
+import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
 
@@ -36,6 +38,10 @@ from headwater.runtime.links.speech import (
 from headwater.runtime.wire import BrokenFrame
 
 CONNECT_S: Final = 10.0
+# A node lets so many handshakes begin in a second, whoever asks for them, and hangs up on the others of an address that
+# has had its share: somebody else there may flood it. Nothing has been asked by then, so it is tried again.
+TURNED_AWAY: Final = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError)
+PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 ANSWER_S: Final = 75.0  # a little longer than the node takes to give up
 _RECEIVE_BYTES: Final = 256 << 10
 _PIECE_BYTES: Final = 1 << 20
@@ -205,15 +211,28 @@ def connect(address: str, credentials: Credentials, table: RequestTable, *, answ
     """Reach a node as a user, and greet it."""
     talk = Conversation(address, credentials, table)
     context = credentials.dialling()
-    try:
-        sock = socket.create_connection((talk.host, talk.port), timeout=CONNECT_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is not None:
-            sock = context.wrap_socket(sock, server_hostname=talk.host)
-        sock.sendall(talk.greeting(sock if isinstance(sock, ssl.SSLSocket) else None))
-    except OSError as failure:
+    pauses = iter(PAUSES_S)
+    while True:
+        try:
+            sock = _dialled(talk, context)
+            sock.sendall(talk.greeting(sock if isinstance(sock, ssl.SSLSocket) else None))
+            return NodeClient(talk, sock, answer_s)
+        except OSError as failure:
+            time.sleep(_pause_after(failure, pauses, talk))
+
+
+def _dialled(talk: Conversation, context: ssl.SSLContext | None) -> socket.socket:
+    sock = socket.create_connection((talk.host, talk.port), timeout=CONNECT_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock if context is None else context.wrap_socket(sock, server_hostname=talk.host)
+
+
+def _pause_after(failure: OSError, pauses: Iterator[float], talk: Conversation) -> float:
+    """Return how long to wait before dialling again; raises NodeLost if that is no use."""
+    pause_s = next(pauses, None) if isinstance(failure, TURNED_AWAY) else None
+    if pause_s is None:
         raise talk.lost(failure) from failure
-    return NodeClient(talk, sock, answer_s)
+    return pause_s
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------
@@ -288,11 +307,14 @@ async def connect_async(
     talk = Conversation(address, credentials, table)
     context = credentials.dialling()
     named = None if context is None else talk.host
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection(talk.host, talk.port, ssl=context, server_hostname=named)
-    except OSError as failure:
-        raise talk.lost(failure) from failure
+    pauses = iter(PAUSES_S)
+    while True:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_connection(talk.host, talk.port, ssl=context, server_hostname=named)
+            break
+        except OSError as failure:
+            await asyncio.sleep(_pause_after(failure, pauses, talk))
     try:
         writer.write(talk.greeting(writer.get_extra_info("ssl_object")))
     except NodeLost:
