@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench.command_line import run_as_told
 from bench.edge.apart import Apart
 from bench.hostile_attacks import ATTACKS, Attackers, Means, Victim
-from bench.hostile_ring import APP, Honest, Ring, answered, digits, p99_s, running
+from bench.hostile_ring import APP, Honest, Ring, answered, digits, p99_s, rows_are_exact, running
 from bench.processes import this_machine
 from headwater.model.errors import EngineError
 from headwater.runtime.identity import Role
@@ -56,8 +56,9 @@ def plan_for(quick: bool) -> Plan:
 class _Trial:
     """The attacks, one after the other."""
 
-    def __init__(self, plan: Plan, ring: Ring, honest: Honest, attackers: Apart, tell: Tell) -> None:
+    def __init__(self, plan: Plan, ring: Ring, honest: Honest, attackers: Apart, out: Path, tell: Tell) -> None:
         self._plan, self._ring, self._honest, self._attackers, self._tell = plan, ring, honest, attackers, tell
+        self._out = out  # where the rows of the honest app go
         self._rows = 0  # of the honest app that had come through at the last look
 
     def all(self) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class _Trial:
             "memory_mb": {"before": memory, "after": self._ring.memory_mb()},
             "store_mb": {"before": store, "after": self._ring.store_mb()},
             "refused": self._ring.refused(),
-            "is_balanced": self._settled(),
+            "rows_are_exact": rows_are_exact(self._out),
         }
 
     def _attacked(self, number: int, name: str) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class _Trial:
         self._honest.submit_and_stop(f"large-{number}", VICTIM)
         done = self._attackers.wait()
         seen = self._stretch(self._plan.after_s, began)
-        seen |= {"done": done, "memory_mb": _most(memory, self._ring.memory_mb())}
+        seen |= {"done": done, "is_balanced": self._settled(), "memory_mb": _most(memory, self._ring.memory_mb())}
         seen["store_mb"] = _most(store, self._ring.store_mb())
         self._tell(
             f"{name}: {seen['requests']} honest requests, {seen['answered']:.1%} answered, "
@@ -122,7 +123,7 @@ class _Trial:
         return self._rows
 
     def _settled(self) -> bool:
-        """Whether the honest app lost nothing: its ledger balances in the end."""
+        """Whether the ledger of the honest app balances: not for rows of which no node knows where they began."""
         deadline = time.monotonic() + self._plan.after_s
         while not self._ring.status().is_balanced:
             if time.monotonic() > deadline:
@@ -147,9 +148,9 @@ def run_plan(plan: Plan, output: Path | None, tell: Tell) -> dict[str, Any]:
             attackers = Apart("attackers", Attackers, means)
             try:
                 attackers.wait()
-                ring.submit(APP, at=0, reads=VICTIM, rate=plan.rate)
+                out = ring.submit(APP, at=0, reads=VICTIM, rate=plan.rate)
                 with Honest(ring) as honest:
-                    seen = _Trial(plan, ring, honest, attackers, tell).all()
+                    seen = _Trial(plan, ring, honest, attackers, out, tell).all()
             finally:
                 attackers.close()
             asked = honest.asked

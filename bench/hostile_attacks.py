@@ -134,10 +134,10 @@ class _Attack:
     async def flood(self, what: str, messages: Iterator[Any]) -> None:
         """Say all of this as a node, as fast as it is taken."""
         async with self.speaking(self.node, "node") as (_, writer):
-            while some := b"".join(_framed(message) for message in itertools.islice(messages, AT_ONCE)):
-                writer.write(some)
+            while some := [_framed(message) for message in itertools.islice(messages, AT_ONCE)]:
+                writer.write(b"".join(some))
                 await writer.drain()
-                self.count(what, AT_ONCE)
+                self.count(what, len(some))
                 await asyncio.sleep(0)
 
 

@@ -1,5 +1,7 @@
 """The nodes of the hostile benchmark, each a process with a certificate, and the honest users who ask them."""
 
+import itertools
+import json
 import os
 import re
 import socket
@@ -26,15 +28,17 @@ LOOK_S: Final = 0.05
 ASK_S: Final = 0.25  # between two requests of one user to one node
 LARGE_BYTES: Final = 600_000  # of the text of an app that users submit: it comes in parts
 APP: Final = "honest"
+SENSORS: Final = 10
+SENSORS_KEPT: Final = 5  # the rows of the others are filtered out
 FLOW: Final = """
 import headwater as hw
 import pyarrow.compute as pc
 
 def made_rows(first, count):
-    return {{"n": list(range(first, first + count)), "sensor": [n % 10 for n in range(first, first + count)]}}
+    return {{"n": list(range(first, first + count)), "sensor": [n % {sensors} for n in range(first, first + count)]}}
 
 made = hw.read.generator(made_rows, rate={rate}, name="made")
-flow = hw.flow("{name}", made.filter(lambda batch: pc.less(batch["sensor"], 5)).sink(hw.to.json({out!r})))
+flow = hw.flow("{name}", made.filter(lambda batch: pc.less(batch["sensor"], {kept})).sink(hw.to.json({out!r})))
 # {padding}
 """
 
@@ -137,7 +141,8 @@ class Ring:
         """Submit an app to a node, whose rows are made at another one; return where they go."""
         out = self.place / f"{name}.json"
         file = self.place / f"{name}.py"
-        file.write_text(FLOW.format(name=name, rate=rate, out=str(out), padding=os.urandom(padding // 2).hex()))
+        made = {"sensors": SENSORS, "kept": SENSORS_KEPT, "padding": os.urandom(padding // 2).hex()}
+        file.write_text(FLOW.format(name=name, rate=rate, out=str(out), **made))
         with Cluster(self.addresses[at], certs=self.user) as cluster:
             cluster.submit(file, at={"made": self.addresses[reads]})
         return out
@@ -243,6 +248,13 @@ class Honest:
     def between(self, begin_s: float, end_s: float) -> list[Asked]:
         """Return what was asked within a stretch of time."""
         return [one for one in list(self.asked) if begin_s <= one.at_s < end_s]
+
+
+def rows_are_exact(out: Path) -> bool:
+    """Whether the rows that the honest app has written are all that it should have by now, each once and in order."""
+    written = [json.loads(line)["n"] for line in out.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    wanted = (n for n in itertools.count() if n % SENSORS < SENSORS_KEPT)
+    return bool(written) and all(n == want for n, want in zip(written, wanted, strict=False))
 
 
 def p99_s(asked: Sequence[Asked]) -> float:

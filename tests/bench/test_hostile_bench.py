@@ -7,7 +7,7 @@ import pytest
 
 from bench.hostile import GOALS, Plan, run_plan
 from bench.hostile_attacks import ATTACKS
-from bench.hostile_ring import Asked, answered, p99_s
+from bench.hostile_ring import SENSORS, SENSORS_KEPT, Asked, answered, p99_s, rows_are_exact
 from headwater.runtime.links.refusals import Reason
 
 FELT = ("unfinished messages", "silent strangers", "paths of trees")
@@ -21,7 +21,8 @@ def test_honest_users_are_answered_while_a_node_is_attacked(tmp_path: Path) -> N
     details = result["details"]
     assert result["ratios"].keys() == GOALS.keys() == details["reached"].keys()
     assert result["ratios"]["honest_requests_answered"] == 1.0, details["unanswered"]
-    assert details["is_balanced"]
+    assert details["rows_are_exact"]
+    assert all(attack["is_balanced"] for attack in details["attacks"].values())
     assert all(attack["rows"] > 0 for attack in details["attacks"].values()), "rows flow all the while"
     assert {name for name, attack in details["attacks"].items() if set(attack["done"]) - {"ended"}} == set(FELT)
     assert any(Reason.TOO_OFTEN in node for node in details["refused"].values()), details["refused"]
@@ -37,3 +38,20 @@ def test_a_request_that_is_not_answered_counts_and_so_does_the_slowest() -> None
     assert answered(asked) == 0.99
     assert p99_s(asked) == 75.0
     assert (answered([]), p99_s([])) == (0.0, 0.0)
+
+
+def test_rows_are_exact_if_each_is_there_once_and_in_order(tmp_path: Path) -> None:
+    """A last line that is being written does not count."""
+    out = tmp_path / "rows.json"
+    lines = [f'{{"n":{n}}}\n' for n in range(3 * SENSORS) if n % SENSORS < SENSORS_KEPT]
+    for written, is_exact in (
+        (lines, True),
+        ([*lines, '{"n":'], True),
+        (lines[1:], False),
+        ([*lines[:3], *lines[4:]], False),
+        ([lines[0], *lines], False),
+        ([lines[1], lines[0], *lines[2:]], False),
+        ([], False),
+    ):
+        out.write_text("".join(written))
+        assert rows_are_exact(out) == is_exact, written
