@@ -40,10 +40,12 @@ compose = pytest.importorskip("river.compose")
 ensemble = pytest.importorskip("river.ensemble")
 linear_model = pytest.importorskip("river.linear_model")
 metrics = pytest.importorskip("river.metrics")
+multiclass = pytest.importorskip("river.multiclass")
 naive_bayes = pytest.importorskip("river.naive_bayes")
 neighbors = pytest.importorskip("river.neighbors")
 optim = pytest.importorskip("river.optim")
 preprocessing = pytest.importorskip("river.preprocessing")
+sketch = pytest.importorskip("river.sketch")
 stats = pytest.importorskip("river.stats")
 tree = pytest.importorskip("river.tree")
 utils = pytest.importorskip("river.utils")
@@ -635,6 +637,16 @@ def test_bytes_that_take_any_time_or_memory_are_refused(evil: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "evil", [Evil(sketch.NUnique, 1e-4), Evil(sketch.Counter, 1e-9, 0.5), Evil(stats.RollingQuantile, 0.5, 10**6)]
+)
+def test_rivers_classes_are_not_made_with_sizes_of_a_strangers_choice(evil: Any) -> None:
+    """Learners do not have them so: the first would be a list of a gigabyte."""
+    codec = LearnerBytes((linear_model.LinearRegression(),))
+    with pytest.raises(StoreError, match=f"they call '{evil.call[0].__name__}' as no learner does"):
+        codec.decode(pickle.dumps((evil,), protocol=4))
+
+
+@pytest.mark.parametrize(
     "encoded",
     [
         hashed(b"}", b"K\x01s"),
@@ -674,6 +686,19 @@ def sound(name: str) -> tuple[LearnerBytes, bytes]:
         model.learn_one({"a": row["a"], "b": row["b"]}, row["y"])
     codec = LearnerBytes((model, None))
     return codec, codec.encode((model, None))
+
+
+def test_a_learner_that_goes_through_a_list_goes_on_in_it() -> None:
+    """As after a restart: what reads it has not written it."""
+    model = multiclass.OutputCodeClassifier(
+        linear_model.LogisticRegression(), code_size=3, coding_method="exact", seed=1
+    )
+    model.learn_one({"a": 1.0}, "first")
+    encoded = LearnerBytes((model,)).encode((model,))
+    (read,) = LearnerBytes((model.clone(),)).decode(encoded)
+    for one in (model, read):
+        one.learn_one({"a": 2.0}, "second")
+    assert read.code_book == model.code_book
 
 
 @given(name=st.sampled_from(list(REGRESSORS)), draw=st.data())
