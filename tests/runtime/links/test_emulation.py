@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.model.errors import ConfigError
 from headwater.model.time import MILLISECOND, SECOND, Duration, Instant, milliseconds
-from headwater.overlay.messages import Routed
+from headwater.node.asking import Question
 from headwater.runtime.links.emulation import (
     RETRANSMISSION_MIN,
     EmulatedLink,
@@ -124,7 +124,7 @@ def test_messages_over_an_emulated_link_arrive_in_order(cluster: Cluster) -> Non
 
     async def story() -> None:
         quality = LinkQuality(delay=milliseconds(5), jitter=milliseconds(3), bytes_per_s=20_000_000, loss=0.01)
-        links, bulky = LinkTable("zone", default=quality, seed=3), frozenset({Routed})
+        links, bulky = LinkTable("zone", default=quality, seed=3), frozenset({Question})
         async with (
             station(cluster.node_credentials()) as two,
             station(cluster.node_credentials(), links=links, bulky=bulky) as one,
@@ -134,7 +134,7 @@ def test_messages_over_an_emulated_link_arrive_in_order(cluster: Cluster) -> Non
                 one.carry(two, bytes(2_000), number)
             await until(lambda: len(two.heard) == 400)
             assert two.pings() == list(range(200))
-            assert [one.number for one in two.heard if isinstance(one, Routed)] == list(range(200))
+            assert [one.number for one in two.heard if isinstance(one, Question)] == list(range(200))
             assert one.wire.status().queued_bytes == 0
 
     told(story())

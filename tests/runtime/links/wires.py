@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 import uvloop
 
 from headwater.model.peers import NodeId, Peer
+from headwater.node.asking import Question
 from headwater.node.messages import AnyNodeMessage
-from headwater.overlay.messages import Carried, Heartbeat, Ping, Routed
+from headwater.overlay.messages import Heartbeat, Ping
 from headwater.runtime.authority import Authority, make_authority
 from headwater.runtime.identity import Role
 from headwater.runtime.links.credentials import Certified, Credentials, insecure_node, load_credentials
@@ -133,8 +134,7 @@ class Station:
 
     def carry(self, to: "Station | str", payload: bytes, number: int = 0) -> None:
         """Say something as long as this."""
-        message = Routed(self.peer, number, self.peer.id, Carried(self.peer, payload))
-        self.wire.send(to if isinstance(to, str) else to.address, message)
+        self.wire.send(to if isinstance(to, str) else to.address, Question(self.peer, number, payload))
 
     def hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
         """Take note."""
