@@ -98,7 +98,7 @@ def test_a_version_that_takes_the_place_of_another_has_its_name(few: FewNodes) -
 def test_an_app_that_says_where_it_is_does_not_take_anothers_name(few: FewNodes) -> None:
     """Two may have the same while nodes do not hear one another; the first one keeps it then."""
     name = kept_by(few, 2)
-    first, second = (Whereabouts(name, f"{name}@{number}", few.nodes[number].own, "ann") for number in (0, 1))
+    first, second = (Whereabouts(name, f"{name}@{number:08x}", few.nodes[number].own, "ann") for number in (0, 1))
     for node in few.nodes:
         assert few.do(node.directory.published(Publish(first))).app == first
         assert few.do(node.directory.published(Publish(second))).app == first
