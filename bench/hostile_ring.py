@@ -147,6 +147,14 @@ class Ring:
             cluster.submit(file, at={"made": self.addresses[reads]})
         return out
 
+    def wait_for_rows(self) -> None:
+        """Wait until the first rows of the honest app have come through."""
+        deadline = time.monotonic() + START_S
+        while not (status := self.status()).rows_out:
+            if time.monotonic() > deadline:
+                raise EngineError(f"no rows flow, even while nobody attacks: {status.errors}")
+            time.sleep(LOOK_S)
+
     def status(self, at: int = 0) -> StatusTold:
         """Return how the honest app is."""
         with Cluster(self.addresses[at], certs=self.user) as cluster:
