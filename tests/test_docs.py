@@ -23,7 +23,7 @@ DOCUMENTS: Final = [
 ]
 TEXTS: Final = sorted(page for room in ("docs", "apps", "bench") for page in (ROOT / room).rglob("*.md"))
 LINK: Final = re.compile(r"\]\((?P<target>[^)#\s]+)(#[^)]*)?\)")
-RUN_TIMEOUT_S: Final = 150.0  # below the limit of a test, so that the document's own output is shown
+RUN_TIMEOUT_S: Final = 500.0  # below the limit of a test, so that the document's own output is shown
 
 BLOCK: Final = re.compile(
     r"^(?P<indent> *)```python *(?P<mark>[^\n]*)\n(?P<code>.*?)^ *``` *$", re.DOTALL | re.MULTILINE

@@ -66,7 +66,7 @@ def test_an_object_is_json_in_every_locale(encoding: str, tmp_path: Path) -> Non
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"},
         cwd=tmp_path,
-        timeout=170,
+        timeout=500,
         check=False,
     )
     assert (told.returncode, orjson.loads(told.stdout)) == (1, {"error": "there is no file größe.py"})
@@ -77,7 +77,7 @@ def test_a_full_device_is_told_in_one_sentence(form: tuple[str, ...]) -> None:
     """And by the exit code: whoever keeps what is printed in a file must not take a part of it for all."""
     with open("/dev/full", "w", encoding="utf-8") as full:
         command = [sys.executable, "-m", "headwater", "apps", *form]
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=170, check=False)
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=500, check=False)
     sentence = "error: no space is left on the device; make room, or write elsewhere\n"
     assert (result.returncode, result.stderr) == (1, sentence)
 
@@ -120,7 +120,7 @@ def test_certs_and_insecure_exclude_each_other_and_the_command_line_goes_before_
 
 
 def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(start: Start, write: Write) -> None:
-    out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=150)
+    out, err = start("run", write("linear.py", LINEAR), "--no-spark").communicate(timeout=500)
     assert "linear finished in" in out
     assert "\x1b" not in out + err
     assert err == ""
@@ -128,7 +128,7 @@ def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(s
 
 def test_a_flow_file_that_raises_is_told_without_a_traceback(start: Start, write: Write) -> None:
     process = start("run", write("raises.py", "import headwater as hw\n\nhw.nothing_like_it\n"), "--no-spark")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=500)
     assert (process.returncode, out) == (1, "")
     assert "raises.py:3: AttributeError" in err
     assert "Traceback" not in err
@@ -144,7 +144,7 @@ def test_a_signal_stops_the_run_in_order_and_the_last_line_is_still_told(
         if "endless running" in line:
             break
     process.send_signal(number)
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=500)
     told = orjson.loads(out.splitlines()[-1])
     assert (process.returncode, told["state"], told["node"]["ending"]) == (130, "stopped", "interrupted")
     assert told["ledger"]["balanced"]

@@ -77,7 +77,7 @@ def test_a_signal_ends_it_in_good_order_and_nothing_is_left(
     assert process.stdout is not None
     next(line for line in process.stdout if moment in line)
     process.send_signal(number)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=500)
     assert (process.returncode, told.splitlines()[-1:]) == (130, ["error: interrupted"])
     assert list(place.iterdir()) == []
 
@@ -85,7 +85,7 @@ def test_a_signal_ends_it_in_good_order_and_nothing_is_left(
 @pytest.mark.spark
 def test_on_spark_a_worker_is_killed_as_well_and_nothing_is_lost(start: Start, tmp_path: Path) -> None:
     process = start("demo", "--files", tmp_path, "--for", "8s", "--rate", ROWS_PER_S, "--json")
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
     told = orjson.loads(out.splitlines()[-1])
     assert told["wrong"] == []

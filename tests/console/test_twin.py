@@ -34,7 +34,7 @@ flow = hw.flow("clock", keyed.agg(F.count(), name="by-the-clock").sink(hw.to.not
 def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a directory."""
     command = [sys.executable, "-m", "headwater", "run", *arguments]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=170, check=False)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=500, check=False)
 
 
 @pytest.mark.spark

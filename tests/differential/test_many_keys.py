@@ -11,7 +11,7 @@ from headwater import functions as F
 from headwater.connectors import to
 from tests.differential.conftest import RunFlow
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 KEYS = 1_000_000
 AGAIN = 50_000  # rows of keys that were seen before

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -128,4 +127,3 @@ def _grouped(rows: list[tuple[Any, int, int]]) -> dict[Any, list[tuple[int, int]
 
 TestTurmoil = Turmoil.TestCase
 TestTurmoil.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
-TestTurmoil = pytest.mark.timeout(120)(TestTurmoil)

@@ -4,7 +4,6 @@ After every event the world checks that no instance runs twice and nobody is idl
 with the turmoil over, every row of every app that may still run gets through.
 """
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -176,4 +175,3 @@ class Turmoil(RuleBasedStateMachine):
 
 TestTurmoil = Turmoil.TestCase
 TestTurmoil.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
-TestTurmoil = pytest.mark.timeout(120)(TestTurmoil)

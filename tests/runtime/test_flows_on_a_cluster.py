@@ -37,7 +37,7 @@ def run(directory: Path, *options: str) -> dict[str, list[str]]:
     directory.mkdir()
     (directory / "flow.py").write_text(FLOW)
     command = [sys.executable, "-m", "headwater", "run", "flow.py", "--json", *options]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     assert orjson.loads(done.stdout)["state"] == "finished"
     return {name: sorted((directory / name).read_text().splitlines()) for name in ("windows.json", "ids.json")}

@@ -229,7 +229,7 @@ with Node(NodeConfig(store=room / "store", spark=False)) as node:
         cwd=Path(__file__).parents[2],
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr.decode()
 

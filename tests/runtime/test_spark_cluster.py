@@ -102,7 +102,7 @@ Node(NodeConfig(spark_master={master!r})).start()
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=500,
         check=False,
         env={**os.environ, **environment},
     )

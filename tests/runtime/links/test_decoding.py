@@ -295,7 +295,7 @@ def test_the_coverage_led_fuzzer_finds_nothing_in_a_short_run(tmp_path: Path) ->
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2_000:]
