@@ -193,12 +193,8 @@ def _why_not_started(failure: BaseException) -> str:
     """Return why, in a line: what became of the JVM tells more than how our calls into it failed."""
     if isinstance(failure, EngineError):
         return str(failure)
-    if _of_us:
-        process = _of_us[0].jvm.process
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(ENDING_S)
-        if (ending := how_it_ended(process)) is not None:
-            return f"its JVM {ending}"
+    if _of_us and (ending := _ending(_of_us[0].jvm.process)) is not None:
+        return f"its JVM {ending}"
     return f"{type(failure).__name__}: {next(iter(str(failure).splitlines()), '')}"
 
 
@@ -253,6 +249,15 @@ def _registering(jvm: Jvm, master: str, unwanted: threading.Event) -> AbstractCo
     return limited_start(jvm.process, REGISTER_S, too_late, unwanted)
 
 
+def stop_session(session: SparkSession) -> None:
+    """Stop a session in good order, if its JVM is there to do so."""
+    try:
+        if has_jvm(session):
+            session.stop()
+    except (Py4JError, OSError) as failure:
+        log.warning("Spark did not stop in order: %s", failure)
+
+
 def end_jvm() -> None:
     """Close the JVM's standard input, at which it ends; one that does not is killed."""
     if not _of_us:
@@ -268,10 +273,28 @@ def end_jvm() -> None:
     forget_dead_session()
 
 
+def has_jvm(session: SparkSession) -> bool:
+    """Whether the process of a session's JVM is there; it may still be of no use."""
+    gateway: Any = session.sparkContext._gateway
+    return gateway.proc.poll() is None
+
+
+def how_jvm_ended(session: SparkSession) -> str | None:
+    """Return how a session's JVM has ended, in words; None if it runs. One that was just killed may be ending still."""
+    gateway: Any = session.sparkContext._gateway
+    return _ending(gateway.proc)
+
+
+def _ending(process: "subprocess.Popen[bytes]") -> str | None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(ENDING_S)
+    return how_it_ended(process)
+
+
 def is_usable(session: SparkSession) -> bool:
     """Whether the JVM of a session is there and has not stopped it."""
     context: Any = session.sparkContext
-    if context._gateway.proc.poll() is not None or context._jsc is None:
+    if not has_jvm(session) or context._jsc is None:
         return False
     try:
         return not context._jsc.sc().isStopped()

@@ -27,6 +27,18 @@ def speaking() -> Voice | None:
     return _SPEAKING.get()
 
 
-def thread_of(run: Callable[..., object], *args: object, name: str) -> threading.Thread:
-    """Return a thread, not started yet, that has the voice of whoever makes it; it does not keep the process alive."""
-    return threading.Thread(target=copy_context().run, args=(run, *args), name=name, daemon=True)
+def thread_of(
+    run: Callable[..., object], *args: object, name: str, on_death: Callable[[BaseException], object]
+) -> threading.Thread:
+    """Return a thread, not started yet, that has the voice of its maker; it does not keep the process alive.
+
+    What it dies of `on_death` is told, whatever it is: no thread of a node ends unnoticed.
+    """
+
+    def told() -> None:
+        try:
+            run(*args)
+        except BaseException as failure:
+            on_death(failure)
+
+    return threading.Thread(target=copy_context().run, args=(told,), name=name, daemon=True)

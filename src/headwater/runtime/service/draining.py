@@ -133,6 +133,9 @@ class Draining:
             self.done.set()
         except HeadwaterError as failure:
             self._wait_for(str(failure))
+        except Exception as mistake:  # ours; it is tried again when the machines say again that nothing runs here
+            node.mistakes.note("the leaving of this node", mistake)
+            self._wait_for(f"a mistake of Headwater's ({type(mistake).__name__}: {mistake}); see its log")
 
     def _wait_for(self, what: str) -> None:
         if what != self.waits_for:
