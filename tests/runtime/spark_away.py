@@ -5,6 +5,7 @@ story has seen it prints as JSON.
 """
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -76,6 +77,19 @@ def kill_jvm(node: Node) -> None:
     os.kill(node.pool.jvm_pid, signal.SIGKILL)
 
 
+def jvms_of(pid: int) -> list[int]:
+    """The JVM of a process, if there is one: it may run, or be just starting."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split() if _is_jvm(child)]
+
+
+def _is_jvm(pid: str) -> bool:
+    try:
+        return b"pyspark-shell" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def until(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
     """Look until something holds, and return what was seen then."""
     never = threading.Event()
@@ -88,7 +102,7 @@ def until(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
 
 
 def _is_tried(notes: Any) -> bool:
-    return any("could not be started again" in note and "tried 2 times" in note for note in notes)
+    return any(re.search(r"could not be started again.*tried \d+ times, again", note) for note in notes)
 
 
 def alone(directory: Path, refusal: Path) -> Mapping[str, Any]:
@@ -177,7 +191,24 @@ def _refused(wish: Callable[[], object]) -> str:
     raise EngineError("it was done")
 
 
-STORIES: Final = {one.__name__: one for one in (alone, stopped, several)}
+def interrupted(directory: Path, refusal: Path) -> Mapping[str, Any]:
+    """`headwater run` is told to stop while it waits for Spark."""
+    flow, out = directory / "flow.py", directory / "out.jsonl"
+    flow.write_text(FLOW.format(rows=10**9, out=str(out)))
+    words = [sys.executable, "-m", "headwater", "run", str(flow), "--workers", "1"]
+    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until(lambda: out.exists() and out.stat().st_size, bool)
+    refusal.touch()
+    for pid in jvms_of(run.pid):
+        os.kill(pid, signal.SIGKILL)
+    assert run.stderr is not None
+    said = next(line for line in run.stderr if "could not be started again" in line)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=PATIENCE_S)
+    return {"code": run.returncode, "said": said}
+
+
+STORIES: Final = {one.__name__: one for one in (alone, stopped, several, interrupted)}
 
 if __name__ == "__main__":
     _, wanted, place, file = sys.argv

@@ -22,6 +22,7 @@ from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
 from headwater.runtime.status import AppState
 from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
+from tests.runtime.spark_away import jvms_of
 
 TIMES = int(os.environ.get("HEADWATER_KILLS", "1"))
 ROWS = 12_000
@@ -77,19 +78,6 @@ def test_a_killed_jvm_is_started_again_and_nothing_is_lost(spark_node: Node, see
     assert any("Spark was lost" in note for note in spark_node.status().notes)
 
 
-def _jvms() -> list[int]:
-    """The JVM of this process, if there is one: it may run, or be just starting."""
-    tasks = Path("/proc/self/task").iterdir()
-    return [int(pid) for task in tasks for pid in (task / "children").read_text().split() if _is_jvm(pid)]
-
-
-def _is_jvm(pid: str) -> bool:
-    try:
-        return b"pyspark-shell" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
 def _twice_n(df: DataFrame) -> DataFrame:
     return df.withColumn("twice", sf.col("n") * 2)
 
@@ -107,7 +95,7 @@ def test_jvms_killed_every_few_seconds_also_while_they_start_end_nothing(spark_n
     killed = 0
     for _ in range(JVM_KILLS):
         spark_node.wait(apps[0], KILL_EVERY_S)
-        for pid in _jvms():
+        for pid in jvms_of(os.getpid()):
             os.kill(pid, signal.SIGKILL)
             killed += 1
     assert killed > JVM_KILLS // 10  # there is none to be killed while the node waits before it tries again

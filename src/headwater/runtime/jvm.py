@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 
 from headwater.model.errors import EngineError
+from headwater.runtime.voices import thread_of
 
 START_S: Final = (
     180.0  # for the JVM and its session; six seconds on two cores, a minute on a small board that is booting
@@ -133,7 +134,11 @@ def limited_start(
                 process.kill()
                 return
 
-    watcher = threading.Thread(target=watch, name="spark-start", daemon=True)
+    def unwatched(failure: BaseException) -> None:
+        causes.append(EngineError(f"its start could not be watched: {type(failure).__name__}: {failure}"))
+        process.kill()
+
+    watcher = thread_of(watch, name="spark-start", on_death=unwatched)
     watcher.start()
     try:
         yield

@@ -278,7 +278,7 @@ class ThreadPool:
     def _serve(self, epoch: int, spare: bool) -> None:
         while not self._ending.is_set():
             try:
-                serve(self._address, epoch, spare, store=self._store, on_driver=self._on_driver)
+                self._work(epoch, spare)
                 return
             except (OSError, BrokenFrame) as failure:
                 if not self._ending.is_set():
@@ -286,6 +286,9 @@ class ThreadPool:
             except BaseException as mistake:  # ours; the node takes it for a worker that was lost
                 self._on_mistake(mistake)
                 self._ending.wait(RETRY_S)
+
+    def _work(self, epoch: int, spare: bool) -> None:
+        serve(self._address, epoch, spare, store=self._store, on_driver=self._on_driver)
 
     def restart(self) -> None:
         """Nothing was lost."""

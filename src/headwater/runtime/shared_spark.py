@@ -52,7 +52,7 @@ class SharedSpark:
             if self._session is not None and is_usable(self._session):
                 return self._session
             if self._failure is not None and self._tries != before:  # somebody has just tried it for us
-                raise EngineError(str(self._failure))
+                raise self._failure
             try:
                 self._session = self._started(unwanted)
             except StartCutShort:  # of one node; the others still want it

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -164,9 +165,18 @@ def start_spark(directory: Path, conf: SparkConf, unwanted: threading.Event | No
         end_jvm()
         if isinstance(failure, StartCutShort) or not isinstance(failure, Exception):
             raise
-        raise EngineError(f"Spark could not be started ({why}); {see_log(directory)}") from failure
+        raise SparkNotStarted(why, directory) from failure
     _quieten(session)
     return session
+
+
+class SparkNotStarted(EngineError):
+    """Spark could not be started: says why, and where its log is."""
+
+    def __init__(self, why: str, directory: Path) -> None:
+        """Keep the reason apart, for whoever tells it among others."""
+        self.why = why
+        super().__init__(f"Spark could not be started ({why}); {see_log(directory)}")
 
 
 def see_log(directory: Path) -> str:
@@ -186,7 +196,9 @@ def _session_of_a_new_jvm(conf: SparkConf, output: Path, unwanted: threading.Eve
             _guard_callbacks()
         builder = SparkSession.builder.config(conf=conf)
         with _registering(ours.jvm, master, unwanted):
-            return (builder if secret is None else builder.config(_SECRET, secret)).getOrCreate()
+            session = (builder if secret is None else builder.config(_SECRET, secret)).getOrCreate()
+        _process_of[session.sparkContext] = ours.jvm.process
+        return session
 
 
 def _why_not_started(failure: BaseException) -> str:
@@ -206,6 +218,7 @@ class _Ours(NamedTuple):
 
 
 _of_us: list[_Ours] = []  # at most one
+_process_of: WeakKeyDictionary[SparkContext, "subprocess.Popen[bytes]"] = WeakKeyDictionary()  # PySpark knows the last
 
 
 def _launched(conf: SparkConf, output: Path) -> _Ours:
@@ -275,14 +288,12 @@ def end_jvm() -> None:
 
 def has_jvm(session: SparkSession) -> bool:
     """Whether the process of a session's JVM is there; it may still be of no use."""
-    gateway: Any = session.sparkContext._gateway
-    return gateway.proc.poll() is None
+    return _process_of[session.sparkContext].poll() is None
 
 
 def how_jvm_ended(session: SparkSession) -> str | None:
     """Return how a session's JVM has ended, in words; None if it runs. One that was just killed may be ending still."""
-    gateway: Any = session.sparkContext._gateway
-    return _ending(gateway.proc)
+    return _ending(_process_of[session.sparkContext])
 
 
 def _ending(process: "subprocess.Popen[bytes]") -> str | None:

@@ -4,10 +4,11 @@ A voice is part of the context in which something runs, so what a node begins on
 not inherit a context, and are made here. What nobody in particular does (a Spark that nodes share) has none.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from typing import Final
+from typing import Any, Final
 
 
 class Voice:
@@ -25,6 +26,16 @@ def speak_with(voice: Voice) -> None:
 def speaking() -> Voice | None:
     """Return who speaks."""
     return _SPEAKING.get()
+
+
+def tell_death(task: "asyncio.Task[Any]", on_death: Callable[[BaseException], object]) -> None:
+    """Tell of what a task dies that is to go on until it is cancelled."""
+
+    def ended(task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            on_death(failure)
+
+    task.add_done_callback(ended)
 
 
 def thread_of(

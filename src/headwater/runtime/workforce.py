@@ -21,7 +21,7 @@ from headwater.runtime.dispatcher import Dispatcher
 from headwater.runtime.jvm import StartCutShort
 from headwater.runtime.pool import Pool, SparkPool, ThreadPool
 from headwater.runtime.shared_spark import SharedSpark
-from headwater.runtime.spark import see_log
+from headwater.runtime.spark import SparkNotStarted, see_log
 from headwater.runtime.spark_outage import SparkOutage
 from headwater.runtime.sql import needs_driver
 from headwater.runtime.store import LmdbStore
@@ -177,7 +177,7 @@ class Workforce:
             except StartCutShort:
                 return
             except HeadwaterError as failure:
-                self._failed(str(failure))
+                self._failed(failure.why if isinstance(failure, SparkNotStarted) else str(failure))
             except Exception as mistake:  # ours: told, and no reason to stay without Spark
                 self._on_mistake(mistake)
                 self._failed(f"{type(mistake).__name__}: {mistake}")

@@ -80,7 +80,7 @@ from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.service.wishes import Wishes
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
-from headwater.runtime.voices import Voice, speak_with
+from headwater.runtime.voices import Voice, speak_with, tell_death
 from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
@@ -140,8 +140,10 @@ class NodeService:
             await asyncio.to_thread(self.engine.stop)
             raise
         self._tasks = [self._loop.create_task(self._carry_out_all()), self._loop.create_task(self._keep_house())]
+        for task in self._tasks:
+            tell_death(task, self.engine.broke)
         await self.plant.reopen()
-        self.wire.start()
+        self.wire.start(self.engine.broke)
         self._join()
         for owned in list(self.keeping.owned.values()):
             if not owned.has_ended:
