@@ -11,8 +11,8 @@ from tests.runtime.spark_away import told
 pytestmark = pytest.mark.spark
 
 AWAY = (
-    r"Spark was lost \(its JVM was ended by SIGKILL\), and could not be started again: its JVM ended with exit code \d+; "
-    r"rows and state wait \(tried \d+ times, again in \d+ s\); see (\S+/spark\.log)"
+    r"Spark was lost \(its JVM was ended by SIGKILL\), and could not be started again: its JVM ended with exit code "
+    r"\d+; rows and state wait \(tried \d+ times, again in \d+ s\); see (\S+/spark\.log)"
 )
 
 

@@ -55,6 +55,7 @@ class Ownership:
     def __init__(self, node: "NodeService") -> None:
         """Answer for those that the node keeps."""
         self._node = node
+        self.end_s = END_S
         self._taking: set[str] = set()  # names of apps that are being built
 
     def find(self, app: str) -> Owned:
@@ -170,7 +171,7 @@ class Ownership:
     async def _ended(self, owned: Owned) -> None:
         """Wait until an app has ended everywhere; whoever asks for it hears after a while what is in the way."""
         try:
-            async with asyncio.timeout(END_S):
+            async with asyncio.timeout(self.end_s):
                 await self._node.end(owned.id).wait()
         except TimeoutError:
             told = await self._ask_parts(owned)
@@ -179,7 +180,7 @@ class Ownership:
             ]
             waits_for = ", ".join(lacking) or "no node says why"
             raise self.refused(
-                f"{owned.name} is being stopped, and has not ended after {END_S:.0f} s: {waits_for}",
+                f"{owned.name} is being stopped, and has not ended after {self.end_s:g} s: {waits_for}",
                 f"nothing more has to be done, it ends as soon as that can be; `headwater status {owned.name}` tells",
             ) from None
 
