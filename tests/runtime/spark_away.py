@@ -1,7 +1,7 @@
 """Stories of nodes whose Spark is lost and cannot be started again for a while, each in a process of its own.
 
-The Java is the machine's own behind a script, which refuses to start a Spark for as long as a file is there. What a
-story has seen it prints as JSON.
+The Java is the machine's own behind a script, which refuses to start a Spark for as long as a file is there, and hangs
+if something is in the file. What a story has seen it prints as JSON.
 """
 
 import os
@@ -35,7 +35,10 @@ JAVA: Final = """\
 #!/bin/sh
 case "$*" in
 *-XshowSettings*) {java} "$@" 2>&1 | sed "s|java.home = .*|java.home = "{home}"|"; exit 0 ;;
-*SparkSubmit*) if [ -e {refusal} ]; then echo "there is no memory for a Java" >&2; exit 3; fi ;;
+*launcher.Main*) ;;
+*SparkSubmit*)
+    if [ -s {refusal} ]; then exec sleep 1000; fi
+    if [ -e {refusal} ]; then echo "there is no memory for a Java" >&2; exit 3; fi ;;
 esac
 exec {java} "$@"
 """
@@ -208,7 +211,25 @@ def interrupted(directory: Path, refusal: Path) -> Mapping[str, Any]:
     return {"code": run.returncode, "said": said}
 
 
-STORIES: Final = {one.__name__: one for one in (alone, stopped, several, interrupted)}
+def starting(directory: Path, refusal: Path) -> Mapping[str, Any]:
+    """A run and a node are told to stop while their first Spark hangs as it starts."""
+    flow = directory / "flow.py"
+    flow.write_text(FLOW.format(rows=10, out=str(directory / "out.jsonl")))
+    refusal.write_text("hang")
+    node = ["node", "--insecure", "--listen", "127.0.0.1:0", "--data", str(directory / "data")]
+    return {"run": _ended_while_starting("run", str(flow)), "node": _ended_while_starting(*node)}
+
+
+def _ended_while_starting(*words: str) -> list[int]:
+    """Return how a command ends that is told to while its JVM starts, and how many of its JVMs are left."""
+    command = subprocess.Popen([sys.executable, "-m", "headwater", *words], stdout=sys.stderr)
+    pids = until(lambda: jvms_of(command.pid), bool)
+    command.send_signal(signal.SIGTERM)
+    command.wait(PATIENCE_S)
+    return [command.returncode, sum(Path(f"/proc/{pid}").exists() for pid in pids)]
+
+
+STORIES: Final = {one.__name__: one for one in (alone, stopped, several, interrupted, starting)}
 
 if __name__ == "__main__":
     _, wanted, place, file = sys.argv

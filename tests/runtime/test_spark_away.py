@@ -63,3 +63,9 @@ def test_a_run_that_waits_for_spark_ends_when_it_is_told_to_and_says_where_to_lo
     assert found is not None, seen["said"]
     assert "there is no memory for a Java" in Path(found[1]).read_text()
     shutil.rmtree(Path(found[1]).parent)
+
+
+def test_a_run_and_a_node_whose_first_spark_hangs_end_when_they_are_told_to(tmp_path: Path) -> None:
+    """Else they would wait for it for minutes."""
+    seen = told("starting", tmp_path)
+    assert (seen["run"], seen["node"]) == ([130, 0], [0, 0])

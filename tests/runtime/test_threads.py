@@ -14,10 +14,14 @@ import headwater as hw
 import headwater.runtime
 from headwater.dataflow.connectors import Position
 from headwater.engine.ledger import Ledger
+from headwater.model.errors import EngineError
 from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
 from headwater.runtime.pool import ThreadPool
+from headwater.runtime.service.of_a_machine import PeersOfAMachine
+from headwater.runtime.service.service import NodeService
+from headwater.runtime.settings import NodeSettings
 from headwater.runtime.status import AppState
 from headwater.runtime.voices import tell_death, thread_of
 from tests.runtime.flows import by_sensor, expected_sums, running_sums
@@ -154,3 +158,20 @@ def test_a_scheduler_that_breaks_takes_the_node_down_in_order(tmp_path: Path) ->
         assert app.state is AppState.FAILED
         assert any("start it again and report it" in note for note in node.status().notes)
         assert node.mistakes.count > 0
+
+
+def test_a_node_of_a_cluster_that_breaks_ends_with_a_sentence(tmp_path: Path) -> None:
+    """Whatever starts it at boot starts it again, and it goes on where it stood."""
+    settings = NodeSettings(listen="127.0.0.1:0", insecure=True, data=tmp_path, workers=1, no_spark=True)
+
+    async def story() -> None:
+        machine = PeersOfAMachine([settings])
+        await machine.start(NodeService.start)
+        machine.services[0].engine.broke(RuntimeError("no"))
+        with pytest.raises(
+            EngineError, match=r"an internal error has stopped this node \(RuntimeError: no\); start it"
+        ):
+            await machine.broken()
+        await machine.stop()
+
+    asyncio.run(story())

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
 from typing import Any, Final, Protocol, assert_never
 
 import uvloop
@@ -171,11 +170,14 @@ class Dispatcher:
         if threading.current_thread() is self._thread:
             return question()
         asked = asyncio.run_coroutine_threadsafe(_as_coroutine(question), self._loop)
-        while not asked.done() and self._thread.is_alive():
-            wait([asked], timeout=LOOK_S)
-        if not asked.done():
-            raise EngineError("the scheduler of this node has ended, and answers nothing any more")
-        return asked.result()
+        while True:
+            try:
+                return asked.result(LOOK_S)
+            except TimeoutError:
+                if asked.done():  # the question itself has raised it
+                    raise
+                if not self._thread.is_alive():
+                    raise EngineError("the scheduler of this node has ended, and answers nothing any more") from None
 
     def begin_epoch(self, count: int) -> None:
         """Hire the workers of the next epoch; the old ones leave when the new ones are there."""

@@ -162,7 +162,7 @@ def start_spark(directory: Path, conf: SparkConf, unwanted: threading.Event | No
         session = _session_of_a_new_jvm(conf, directory / LOG, unwanted or threading.Event())
     except BaseException as failure:  # py4j raises many kinds, and all mean the same to a user; or we are interrupted
         why = _why_not_started(failure)
-        end_jvm()
+        kill_jvm()
         if isinstance(failure, StartCutShort) or not isinstance(failure, Exception):
             raise
         raise SparkNotStarted(why, directory) from failure
@@ -205,7 +205,7 @@ def _why_not_started(failure: BaseException) -> str:
     """Return why, in a line: what became of the JVM tells more than how our calls into it failed."""
     if isinstance(failure, EngineError):
         return str(failure)
-    if _of_us and (ending := _ending(_of_us[0].jvm.process)) is not None:
+    if isinstance(failure, Exception) and _of_us and (ending := _ending(_of_us[0].jvm.process)) is not None:
         return f"its JVM {ending}"
     return f"{type(failure).__name__}: {next(iter(str(failure).splitlines()), '')}"
 
@@ -284,6 +284,13 @@ def end_jvm() -> None:
         process.kill()
         process.wait()
     forget_dead_session()
+
+
+def kill_jvm() -> None:
+    """End a JVM that has not started, and so has nothing to bring to an end."""
+    if _of_us:
+        _of_us[0].jvm.process.kill()
+    end_jvm()
 
 
 def has_jvm(session: SparkSession) -> bool:
