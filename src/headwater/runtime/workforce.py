@@ -196,7 +196,7 @@ class Workforce:
         is_news = why != self._told_why
         self._told_why = why
         self._outage.failed(why, time.monotonic())
-        log.log(logging.ERROR if is_news else logging.DEBUG, "%s", self._outage.told(time.monotonic()))
+        log.log(logging.ERROR if is_news else logging.DEBUG, "%s", self.waits_for)
 
     def _is_back(self) -> bool:
         """Take note that Spark is back, unless it was lost again in this moment."""
