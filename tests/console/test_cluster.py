@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,6 +210,9 @@ def test_whoever_waits_for_an_app_hears_once_what_it_lacks_and_when_it_goes_on(s
         few.add()
         waiting = start("submit", flow, "--to", few.nodes[0].own.address, "--insecure", "--wait")
         assert waiting.stderr is not None
+        assert waiting.stderr.readline().startswith(
+            "waiting until all rows of copying are out; Ctrl-C ends the waiting"
+        )
         lacks = waiting.stderr.readline()
         assert lacks.startswith("copying is troubled: ")
         assert f"source 'lines' cannot be opened: {lines}" in lacks
@@ -216,6 +220,27 @@ def test_whoever_waits_for_an_app_hears_once_what_it_lacks_and_when_it_goes_on(s
         told, after = waiting.communicate(timeout=PATIENCE_S)
         assert (waiting.returncode, "finished" in told) == (0, True)
         assert [line.split()[:2] for line in after.splitlines()] == [["copying", "is"]]
+
+
+def test_a_wait_of_which_nothing_comes_ends_with_a_sentence_and_an_exit_code(
+    headwater: Command, tmp_path: Path
+) -> None:
+    flow = tmp_path / "copying.py"
+    flow.write_text(
+        "import headwater as hw\n"
+        f"flow = hw.flow('copying', hw.read.json({str(tmp_path / 'no.json')!r}, name='no').sink(hw.to.nothing()))\n"
+    )
+    with FewNodes(tmp_path / "nodes") as few:
+        few.add()
+        few.add()
+        at = ("--to", few.nodes[0].own.address, "--insecure", "--timeout", "1s")
+        submitted = headwater("submit", flow, *at, "--wait")
+        assert submitted.exit_code == 1
+        assert re.search(
+            "error: copying is troubled, and nothing has come of it for 1 s: .*source 'no' cannot be opened.*"
+            "It goes on without this command: `headwater status copying` tells how it is",
+            submitted.stderr,
+        )
 
 
 # --- their end --------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from headwater.engine.policies import PolicyName
 from headwater.engine.queues import Queue
 from headwater.engine.reports import Filled, Trouble, TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
-from headwater.engine.turn import STORE_FULL, Assignment
+from headwater.engine.turn import NOT_NOW, STORE_FULL, Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
 ROW_BYTES = 100
@@ -194,11 +194,11 @@ class PoolWorld:
         self.running[worker] = ()
         return self.handle(TurnEnded(worker, reports))
 
-    def lose(self, worker: WorkerId) -> None:
+    def lose(self, worker: WorkerId, *, with_pool: bool = False) -> None:
         """Let a worker die."""
         del self.running[worker]
         self.dismissed.discard(worker)
-        self.handle(WorkerLost(worker))
+        self.handle(WorkerLost(worker, with_pool))
 
     def recount(self, apps: set[AppId]) -> None:
         """Tell the scheduler what the store says."""
@@ -262,6 +262,11 @@ def report(
 def in_trouble(instance: InstanceId, taken: int) -> TurnReport:
     """What a worker says whose rows stop the flow."""
     return report(instance, 0, taken, trouble=Trouble("op", "ValueError: no", "flow.py:1", "{}"))
+
+
+def not_now(instance: InstanceId, taken: int) -> TurnReport:
+    """What a worker says that lacks something for now."""
+    return report(instance, 0, taken, note=f"{NOT_NOW}: Spark is away")
 
 
 def store_full(instance: InstanceId, taken: int) -> TurnReport:

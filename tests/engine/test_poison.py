@@ -118,3 +118,14 @@ def test_a_queue_under_suspicion_runs_alone_until_it_is_cleared() -> None:
                 pool.world.put(InstanceId(AppId(10 + other), 0), 1)
         else:
             pool.world.finish(worker)
+
+
+def test_workers_that_are_lost_with_their_pool_condemn_nobody_however_often() -> None:
+    """As when Spark's JVM is killed again and again while one row takes its time."""
+    pool = Cursed(1, set())
+    for _ in range(3 * DEATHS_TO_CONDEMN):
+        (worker,) = pool.world.running
+        pool.world.lose(worker, with_pool=True)
+        pool.world.join()
+    pool.run()
+    assert (pool.condemned, pool.world.stored[pool.first].taken) == ([], 1)

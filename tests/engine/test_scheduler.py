@@ -15,7 +15,7 @@ from headwater.engine.events import (
 from headwater.engine.policies import PATIENCE_US, Consumption, PolicyName
 from headwater.engine.scheduler import PACK_MAX, RETRY_US, SPARE_KEPT_US, STALLED_US, SchedulerConfig
 from headwater.model.ids import AppId, InstanceId, WorkerId
-from tests.engine.pool_world import PoolWorld, Stored, in_trouble, report, store_full
+from tests.engine.pool_world import PoolWorld, Stored, in_trouble, not_now, report, store_full
 
 APP = AppId(1)
 
@@ -220,6 +220,18 @@ def test_a_full_store_is_tried_again_after_a_while() -> None:
     world.finish(worker)
     assert given(world) == [[0], [1]]
     assert world.scheduler.deadline() == RETRY_US
+    world.tick(RETRY_US)
+    assert given(world)[-1] == [0]
+
+
+def test_a_turn_for_which_something_is_away_is_tried_again_after_a_while_and_nobody_is_blamed() -> None:
+    world, (first, second, _) = world_with(Stored(), Stored())
+    world.put(first, 5)
+    (worker,) = world.running
+    assert not [one for one in world.end(worker, [not_now(first, 0)]) if isinstance(one, ReportTrouble)]
+    world.put(second, 1)
+    world.finish(worker)
+    assert given(world) == [[0], [1]]
     world.tick(RETRY_US)
     assert given(world)[-1] == [0]
 

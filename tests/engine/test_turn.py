@@ -13,7 +13,7 @@ from headwater.engine.plans import Outlet
 from headwater.engine.spreading import spread
 from headwater.engine.store import entry_key, queue_key
 from headwater.model.batch import Stamp
-from headwater.model.errors import StoreError
+from headwater.model.errors import NotNow, StoreError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import encode_key, group_of, owner_of
 from headwater.runtime.store import LmdbStore
@@ -451,3 +451,28 @@ def test_one_instance_does_not_touch_the_queue_of_another_app() -> None:
     """Numbers that share their first bytes are different queues."""
     a, b = InstanceId(AppId(1), 1), InstanceId(AppId(1), 256)
     assert not entry_key(b, 0).startswith(entry_key(a, 0)[:9])
+
+
+class NeedsSpark:
+    """A function that can do nothing while Spark is away."""
+
+    def __init__(self) -> None:
+        self.is_away = True
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        if self.is_away:
+            raise NotNow("Spark is away")
+        return row
+
+
+def test_rows_for_which_something_is_away_wait_and_are_nobodys_fault() -> None:
+    """Neither do they stop the flow, nor do they become dead letters."""
+    needs = NeedsSpark()
+    made = rows_of_any_kind().map(needs, name="needs", on_error="dead-letter")
+    node = SmallNode(flow("f", made.sink(Wall(), name="out")))
+    node.feed(numbered(0, 1, 2))
+    assert node.turn("needs").note == "not now: Spark is away"
+    assert (node.queue("needs").waiting_rows, node.ledger().balanced) == (3, True)
+    needs.is_away = False
+    node.turn("needs")
+    assert ids(node.write_out("out")) == [0, 1, 2]

@@ -14,15 +14,21 @@ from pathlib import Path
 
 import orjson
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 import headwater as hw
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
 from headwater.runtime.status import AppState
-from tests.runtime.flows import by_sensor, expected_sums, running_sums
+from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
+from tests.runtime.spark_away import jvms_of
 
 TIMES = int(os.environ.get("HEADWATER_KILLS", "1"))
 ROWS = 12_000
+JVM_KILLS = 4 * TIMES  # ten times as many are two minutes
+KILL_EVERY_S = 3.0
+KILL_RATE = 200
 ROW_BYTES_MIN = 30  # of a line of the output
 PATIENCE_S = 150.0
 
@@ -70,6 +76,37 @@ def test_a_killed_jvm_is_started_again_and_nothing_is_lost(spark_node: Node, see
     assert app.state is AppState.FINISHED, app.error
     assert by_sensor(sink.rows()) == expected_sums(ROWS)
     assert any("Spark was lost" in note for note in spark_node.status().notes)
+
+
+def _twice_n(df: DataFrame) -> DataFrame:
+    return df.withColumn("twice", sf.col("n") * 2)
+
+
+@pytest.mark.spark
+def test_jvms_killed_every_few_seconds_also_while_they_start_end_nothing(spark_node: Node) -> None:
+    """What runs in the pool and what runs beside Spark waits as long as it takes; nothing needs a hand."""
+    rows = KILL_RATE * int(KILL_EVERY_S) * JVM_KILLS
+    sums, doubled = hw.to.memory(), hw.to.memory()
+    made = hw.read.generator(made_rows, rows=rows, rate=KILL_RATE)
+    apps = [
+        spark_node.deploy(running_sums("chaos", rows, sums, rate=KILL_RATE)),
+        spark_node.deploy(hw.flow("beside", made.transform(_twice_n).sink(doubled))),
+    ]
+    killed = 0
+    for _ in range(JVM_KILLS):
+        spark_node.wait(apps[0], KILL_EVERY_S)
+        for pid in jvms_of(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    assert killed > JVM_KILLS // 10  # there is none to be killed while the node waits before it tries again
+    for app in apps:
+        assert spark_node.wait(app, PATIENCE_S), spark_node.status().notes
+        assert app.state is AppState.FINISHED, app.error
+        assert spark_node.ledger(app).balanced
+    assert by_sensor(sums.rows()) == expected_sums(rows)
+    assert sorted((row["n"], row["twice"]) for row in doubled.rows()) == [(n, 2 * n) for n in range(rows)]
+    assert spark_node.mistakes.count == 0
+    assert not any("is started again" in note for note in spark_node.status().notes)
 
 
 def _start(store: Path, out: Path, *, spark: bool) -> subprocess.Popen[bytes]:

@@ -20,12 +20,16 @@ from tests.runtime.gates import Gate, passing
 PATIENCE_S = 60.0
 
 
+def _never(mistake: BaseException) -> None:
+    raise AssertionError("a worker died of a mistake") from mistake
+
+
 class SlottedPool(ThreadPool):
     """Threads that serve only while they have one of the slots."""
 
     def __init__(self, store: LmdbStore, address: NodeAddress, slots: int) -> None:
         """Have so many slots."""
-        super().__init__(store, address)
+        super().__init__(store, address, on_mistake=_never)
         self.slots = slots
         self._free = threading.Semaphore(slots)
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import headwater as hw
 from headwater.model.errors import EngineError
 from headwater.runtime.store import LmdbStore
-from headwater.runtime.temporary import SHORT, Temporary, delete_left_by, sweep
+from headwater.runtime.temporary import KEPT_S, SHORT, Temporary, delete_left_by, keep, sweep
 
 KILLED = """
 import os, signal
@@ -140,3 +141,28 @@ def _dead() -> int:
     ended = subprocess.Popen(["true"])
     ended.wait()
     return ended.pid
+
+
+def test_what_an_error_points_to_outlives_its_directory_and_is_swept_when_it_is_old(place: Path, left: Path) -> None:
+    """Whoever reads the message looks there when the process has ended, and perhaps after the next command was run."""
+    ours = Temporary("run")
+    for directory in (ours.path, left):
+        (directory / "spark").mkdir()
+        (directory / "spark.log").write_text("why it did not start")
+        keep(directory / "spark.log")
+    ours.delete()
+    sweep()
+    assert {path.name for path in left.iterdir()} == {"spark.log", "spark.log.kept"}
+    assert (ours.path / "spark.log").read_text() == "why it did not start"
+    old = time.time() - KEPT_S - 1
+    os.utime(left / "spark.log.kept", (old, old))
+    sweep()
+    assert not left.exists()
+    assert (ours.path / "spark.log").exists()
+
+
+def test_a_file_that_was_never_written_keeps_no_directory(place: Path) -> None:
+    ours = Temporary("run")
+    keep(ours.path / "spark.log")
+    ours.delete()
+    assert not ours.path.exists()

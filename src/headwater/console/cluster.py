@@ -147,7 +147,9 @@ class Serving:
         shape = self.shape
         nodes = LocalNodes(place, spark=not shape.no_spark, capacity=shape.capacity, links=shape.links)
         try:
-            await nodes.start(shape.zones, first_port=shape.port)
+            await any_of(nodes.start(shape.zones, first_port=shape.port), stop.wait())
+            if stop.is_set():
+                return
             for one in nodes.nodes:
                 self.say("listening", address=one.own.address, id=one.own.id.hex(), zone=one.own.zone)
             async with asyncio.TaskGroup() as watching:
@@ -159,10 +161,11 @@ class Serving:
             await nodes.stop()
 
     async def _see_off(self, nodes: LocalNodes, node: NodeService) -> None:
-        """Stop a node that has left for good."""
-        await node.draining.done.wait()
+        """Stop a node that has left for good, or is of no use any more."""
+        await any_of(node.draining.done.wait(), node.broken.wait())
         await nodes.remove(node)
-        self.say("a node has left", address=node.own.address, nodes=len(nodes.nodes))
+        what = f"a node has died ({node.engine.broken})" if node.broken.is_set() else "a node has left"
+        self.say(what, address=node.own.address, nodes=len(nodes.nodes))
 
     async def apart(self, stop: asyncio.Event, words: Callable[[int], list[str]]) -> None:
         """Run each in a process of its own; raises if one died."""

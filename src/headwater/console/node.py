@@ -85,8 +85,9 @@ def node(
         say("starting")
         letting_go = None if attached is None else asyncio.create_task(_stop_at_end_of_input(stop))
         try:
-            await machine.start(partial(_enter, say, stop))
-            await any_of(machine.drained(), stop.wait())
+            await any_of(machine.start(partial(_enter, say, stop)), stop.wait())
+            if not stop.is_set():
+                await any_of(machine.drained(), machine.broken(), stop.wait())
             if stop.is_set():
                 say("stopping")
             else:

@@ -13,7 +13,7 @@ from headwater.console.screen import print_object, screen, tell
 from headwater.console.showing import show_apps, show_logs, show_nodes, show_status
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
-from headwater.runtime.service.client import Cluster
+from headwater.runtime.service.client import Cluster, Stillness
 from headwater.runtime.service.flow_text import EndsText
 from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, Submitted, UpgradeTold
 
@@ -75,6 +75,10 @@ SourceOption = Annotated[
 SinkOption = Annotated[
     str | None, typer.Option("--sink", metavar="URL|FILE", help="Where an application's results go.")
 ]
+STILL: Final = "10min"
+TimeoutOption = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help="Wait no longer once nothing has come of it for so long.")
+]
 HERE = "127.0.0.1:7100"
 TRIED: Final = " (tried "  # what follows in a trouble's words changes by the second
 SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
@@ -97,6 +101,7 @@ def submit(
     settings: SetOption = None,
     no_chaining: Annotated[bool, typer.Option("--no-chaining", help="Run every operator by itself.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and tell how it went.")] = False,
+    timeout: TimeoutOption = STILL,
     certs: CertsOption = None,
     insecure: InsecureOption = False,
     as_json: JsonOption = False,
@@ -114,7 +119,7 @@ def submit(
             chaining=not no_chaining,
         )
         if wait:
-            _wait_for_all(cluster, submitted, as_json=as_json)
+            _wait_for_all(cluster, submitted, _seconds(timeout), as_json=as_json)
             return
     if as_json:
         print_object({"submitted": submitted})
@@ -123,15 +128,26 @@ def submit(
         tell(f"{one.app} is being deployed; {one.owner} answers for it (headwater status {one.app} --to {to})")
 
 
-def _wait_for_all(cluster: Cluster, submitted: list[Submitted], *, as_json: bool) -> None:
+def _wait_for_all(cluster: Cluster, submitted: list[Submitted], still_s: float, *, as_json: bool) -> None:
     """Tell of each app how it is when it has ended; in JSON that is one object, however many there are."""
     told = []
+    console = screen(stderr=True)
     for one in submitted:
-        told.append(cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look))
+        words = f"waiting until all rows of {one.app} are out; Ctrl-C ends the waiting, and not the app"
+        console.print(words, soft_wrap=True, markup=False)
+        told.append(cluster.wait(one.app, on_look=_Troubles(console).look, still_s=still_s))
         if not as_json:
             show_status(screen(), told[-1])
     if as_json:
         print_object(told[0] if len(told) == 1 else {"apps": told})
+
+
+def _seconds(written: str) -> float:
+    return parse_duration(written) / SECOND
+
+
+def _cause(error: str) -> str:
+    return error.partition(TRIED)[0]
 
 
 class _Troubles:
@@ -144,7 +160,7 @@ class _Troubles:
     def look(self, status: StatusTold) -> None:
         if status.state == "failed":
             return  # whoever waits is told why, and waits no more
-        causes = [error.partition(TRIED)[0] for error in status.errors]
+        causes = [_cause(error) for error in status.errors]
         if causes != self._said:
             self._said = causes
             words = f"{status.name} is {status.state}{': ' * bool(causes)}{'; '.join(status.errors)}"
@@ -227,6 +243,7 @@ def drain(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Let it stay after all; what has moved stays where it is.")
     ] = False,
+    timeout: TimeoutOption = STILL,
     certs: CertsOption = None,
     insecure: InsecureOption = False,
     as_json: JsonOption = False,
@@ -237,7 +254,7 @@ def drain(
         told = cluster.drain(node, cancel=cancel)
         say(f"{told.node} stays" if cancel else f"{told.node} is leaving: {_left(told)}")
         if wait and not cancel:
-            told = _until_gone(cluster, told, say)
+            told = _until_gone(cluster, told, say, Stillness(_seconds(timeout), time.monotonic))
             say(f"{told.node} has left, and nothing of any app is left there")
     if as_json:
         print_object(told)
@@ -247,7 +264,7 @@ def _say_nothing(words: str) -> None:
     pass
 
 
-def _until_gone(cluster: Cluster, told: DrainTold, say: Callable[[str], None]) -> DrainTold:
+def _until_gone(cluster: Cluster, told: DrainTold, say: Callable[[str], None], stillness: Stillness) -> DrainTold:
     """Look at a node until it has left, and say how far it is; returns what it told last."""
     looks_left = SILENT_LOOKS
     while _is_there(cluster, told.node):
@@ -262,9 +279,14 @@ def _until_gone(cluster: Cluster, told: DrainTold, say: Callable[[str], None]) -
             raise EngineError(
                 f"{told.node} does not leave: somebody lets it stay, or it has left and was started again"
             )
-        if news != told:
+        if (news.left, _cause(news.waits_for)) != (told.left, _cause(told.waits_for)):
             say(f"{told.node}: {_left(news)}")
         told = news
+        if stillness.is_over(news.left):
+            raise EngineError(
+                f"{told.node} has not got on for {stillness.limit_s:g} s: {_left(told)}. It goes on leaving "
+                "without this command, which says more when it is run again; with --cancel the node stays"
+            )
         time.sleep(1)
     return told
 
@@ -276,9 +298,9 @@ def _is_there(cluster: Cluster, address: str) -> bool:
 
 def _left(told: DrainTold) -> str:
     if told.left:
-        return (
-            f"{len(told.left)} instances have yet to move ({', '.join(told.left[:5])}{' ...' * (len(told.left) > 5)})"
-        )
+        some = f"{', '.join(told.left[:5])}{' ...' * (len(told.left) > 5)}"
+        why = f"; {told.waits_for}" if told.waits_for else ""
+        return f"{len(told.left)} instances have yet to move ({some}){why}"
     return told.waits_for or "nothing runs there any more"
 
 
@@ -303,6 +325,7 @@ def upgrade(
     ] = "2min",
     check: Annotated[bool, typer.Option("--check", help="Only say what would be kept.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the next version runs.")] = False,
+    timeout: TimeoutOption = STILL,
     certs: CertsOption = None,
     insecure: InsecureOption = False,
     as_json: JsonOption = False,
@@ -321,13 +344,14 @@ def upgrade(
             ends=ends,
             settings=settings or (),
             keep_options=not fresh_options,
-            patience_s=parse_duration(patience) / SECOND,
+            patience_s=_seconds(patience),
             only_check=check,
         )
         say = screen(stderr=as_json)
         say.print(_upgrade_words(told, only_checked=check), soft_wrap=True, markup=False)
         if not check and not no_wait:
-            status = cluster.upgraded(told, _Progress(say).look)
+            still_s = _seconds(patience) + _seconds(timeout)  # while its rows run out the cluster looks at the time
+            status = cluster.upgraded(told, _Progress(say).look, still_s=still_s)
             say.print(f"version {told.version} of {told.app} is {status.state}", soft_wrap=True, markup=False)
     if as_json:
         print_object(told)
@@ -357,9 +381,10 @@ class _Progress:
         note = status.notes[0] if status.notes else ""
         is_under_way = status.state == "upgrading"
         told = note if is_under_way else f"version {status.version} is {status.state}"
-        if told != self._said:
-            self._said = told
-            why = "" if is_under_way or not status.errors else f": {'; '.join(status.errors)}"
+        news = "; ".join((told, *map(_cause, status.errors)))
+        if news != self._said:
+            self._said = news
+            why = f": {'; '.join(status.errors)}" if status.errors else ""
             self._console.print(f"{told}{why}", soft_wrap=True, markup=False)
 
 

@@ -96,6 +96,7 @@ class WorkerLost:
     """A worker's connection broke."""
 
     worker: WorkerId
+    with_pool: bool = False  # all of them are lost, which is not the fault of the rows it had
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,6 @@ class TurnReport(msgspec.Struct, array_like=True, frozen=True):
     compute_us: int
     turn_us: int
     trouble: Trouble | None = None
-    note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
+    note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full, not now
     taken_marks: int = 0
     wake_us: int | None = None  # when the instance wants a turn though nothing has arrived

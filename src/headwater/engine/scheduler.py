@@ -41,7 +41,7 @@ from headwater.engine.events import (
 from headwater.engine.policies import Consumption, PolicyName, policy_named
 from headwater.engine.queues import SMOOTHING, Queue, Queues
 from headwater.engine.reports import TurnReport
-from headwater.engine.turn import STORE_FULL, Assignment
+from headwater.engine.turn import NOT_NOW, STORE_FULL, Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
 PACK_MAX: Final = 50  # queues in one turn; their commit must stay short
@@ -49,7 +49,7 @@ PACK_US: Final = 4_000  # expected compute time of a packed turn: long enough to
 STALLED_US: Final = 100_000  # a worker busy for longer does not count as one that others can wait for
 SPARE_KEPT_US: Final = 10_000_000  # after the last stall; one that leaves and is hired again costs 150 ms each time
 SPARE_LOST_US: Final = 5_000_000  # one that was hired and has not come by then will not come
-RETRY_US: Final = 500_000  # after a commit that found no room
+RETRY_US: Final = 500_000  # after a commit that found no room, or a turn for which something is away
 DEATHS_TO_DOUBT: Final = 2  # the first death may be anyone's fault
 DEATHS_TO_CONDEMN: Final = 3  # of workers that had this one row and nothing else
 
@@ -166,8 +166,8 @@ class Scheduler:
                 return []
             case WorkerJoined(worker, spare, on_driver):
                 return self._joined(worker, spare, on_driver)
-            case WorkerLost(worker):
-                return self._lost(worker, now_us)
+            case WorkerLost(worker, with_pool):
+                return self._lost(worker, now_us, with_pool=with_pool)
             case WorkerDismissed(worker):
                 return self._dismissed(worker)
             case AppAdded(_, queues):
@@ -283,18 +283,18 @@ class Scheduler:
         if report.trouble is not None:
             self._halt(app, now_us)
             return [ReportTrouble(app, report.trouble)]
-        if report.note.startswith(STORE_FULL):
+        if report.note.startswith((STORE_FULL, NOT_NOW)):
             self._retry_at[instance] = now_us + RETRY_US
             self.queues.block(queue, True, now_us)
-            return [ReportStoreFull(app, report.note)]
+            return [ReportStoreFull(app, report.note)] if report.note.startswith(STORE_FULL) else []
         return []
 
-    def _lost(self, number: WorkerId, now_us: int) -> list[Effect]:
+    def _lost(self, number: WorkerId, now_us: int, *, with_pool: bool) -> list[Effect]:
         worker = self.workers.pop(number, None)
         if worker is None:
             return []
         instances = tuple(part.instance for part in worker.assignments)
-        for part in worker.assignments:
+        for part in worker.assignments if not with_pool else ():
             queue = self.queues.find(part.instance)
             if queue is not None:
                 _doubt(queue, part)

@@ -37,7 +37,7 @@ from headwater.engine.store import (
 from headwater.engine.taking import Taken, advance, take, take_in_hand
 from headwater.engine.times import Times, read_times
 from headwater.model.batch import Mark, share_stamps
-from headwater.model.errors import Conflict, StoreFull, UserCodeError
+from headwater.model.errors import Conflict, NotNow, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
 from headwater.model.time import END_OF_TIME
@@ -45,6 +45,7 @@ from headwater.operators.base import LATE
 from headwater.operators.chain import NO_LINE, ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
 
 STORE_FULL: Final = "store full"
+NOT_NOW: Final = "not now"
 KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
 COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
 
@@ -475,6 +476,9 @@ class TurnRunner:
         except UserCodeError as failure:
             trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
             return _nothing(taken, trouble=trouble)
+        except NotNow as why:  # as with a full store: the rows wait where they are
+            self.memory.forget(assignment.instance)
+            return _nothing(taken, note=f"{NOT_NOW}: {why}")
 
     def _commit(self, prepared: Sequence[Prepared]) -> list[TurnReport]:
         try:

@@ -49,6 +49,10 @@ class SchemaMismatch(ConnectorError):
     """The data does not have the columns or types that the flow declares."""
 
 
+class NotNow(HeadwaterError):
+    """What an operator needs is away for now, which is no row's fault: the rows wait until it is back."""
+
+
 class StoreError(HeadwaterError):
     """The node's store cannot be opened or written."""
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.model.dictionaries import roomy
 from headwater.model.entries import ALL_GROUPS
-from headwater.model.errors import StoreError, UserCodeError
+from headwater.model.errors import NotNow, StoreError, UserCodeError
 from headwater.model.keys import WrongKey
 from headwater.model.secrets import without_passwords
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
@@ -214,7 +214,7 @@ class _Run:
         self._result.counts[index].taken += batch.num_rows
         try:
             made = self._call(index, source, batch, None)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, NotNow):
             raise
         except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
             made = self._halved(index, source, batch, failure)
@@ -311,7 +311,7 @@ class _Run:
         attempt = self._state(index).attempt()
         try:
             made = _whole(logic.advance(self._moment(index, attempt)))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, NotNow):
             raise
         except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
             raise self._chain.trouble(index, _sentence(failure), _users_line(failure), None) from failure
@@ -322,7 +322,7 @@ class _Run:
         """Add what the operator makes of the batch, in pieces where rows have to be taken out."""
         try:
             pieces.add(self._call(index, source, batch, pieces))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, NotNow):
             raise
         except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
             self._part(index, source, batch, failure, pieces)

@@ -39,6 +39,7 @@ from headwater.engine.scheduler import Scheduler
 from headwater.engine.store import read_queue
 from headwater.engine.times import read_times
 from headwater.model.decoding import UNDECODABLE
+from headwater.model.errors import EngineError
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.runtime.pool import Pool
 from headwater.runtime.store import LmdbStore
@@ -60,6 +61,7 @@ from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
 
+LOOK_S: Final = 1.0  # how soon who asks the scheduler notices that its thread has ended
 TICK_S: Final = 0.025  # how soon a stall or an ended app is noticed
 
 
@@ -124,6 +126,7 @@ class Dispatcher:
         on_room: Callable[[], None],
         on_let_go: Callable[[InstanceId], None],
         on_crash: Callable[[BaseException], None],
+        on_mistake: Callable[[BaseException], None],
     ) -> None:
         """Wire the scheduler's effects to those who carry them out."""
         self.scheduler = scheduler
@@ -133,7 +136,7 @@ class Dispatcher:
         self._store, self._term = store, term
         self._on_sink_rows, self._on_trouble = on_sink_rows, on_trouble
         self._on_store_full, self._on_room, self._on_crash = on_store_full, on_room, on_crash
-        self._on_let_go = on_let_go
+        self._on_let_go, self._on_mistake = on_let_go, on_mistake
         self._connections: dict[WorkerId, Connection] = {}
         self._next_worker = 0
         self._pool: Pool | None = None
@@ -141,7 +144,7 @@ class Dispatcher:
         self._post_pending = False
         self._joined = threading.Condition()
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        self._thread = thread_of(self._run, name="scheduler")
+        self._thread = thread_of(self._run, name="scheduler", on_death=on_crash)
         self._server: asyncio.Server | None = None
         self._port: Port | None = None
         self._closing = False
@@ -166,7 +169,15 @@ class Dispatcher:
         """Run something on the scheduler's thread and return its answer."""
         if threading.current_thread() is self._thread:
             return question()
-        return asyncio.run_coroutine_threadsafe(_as_coroutine(question), self._loop).result()
+        asked = asyncio.run_coroutine_threadsafe(_as_coroutine(question), self._loop)
+        while True:
+            try:
+                return asked.result(LOOK_S)
+            except TimeoutError:
+                if asked.done():  # the question itself has raised it
+                    raise
+                if not self._thread.is_alive():
+                    raise EngineError("the scheduler of this node has ended, and answers nothing any more") from None
 
     def begin_epoch(self, count: int) -> None:
         """Hire the workers of the next epoch; the old ones leave when the new ones are there."""
@@ -181,14 +192,20 @@ class Dispatcher:
         slots = self._pool.slots if self._pool is not None else None
         return wanted if slots is None else max(1, min(wanted, slots // 2))
 
-    def wait_for_workers(self, count: int, timeout_s: float) -> bool:
-        """Wait until so many workers of the current epoch have joined."""
+    def wait_for_workers(self, count: int, timeout_s: float, is_in_vain: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until so many workers of the current epoch have joined, or that is in vain (`look_again`)."""
         with self._joined:
-            return self._joined.wait_for(lambda: self._count_of_epoch() >= count, timeout_s)
+            self._joined.wait_for(lambda: self._count_of_epoch() >= count or is_in_vain(), timeout_s)
+            return self._count_of_epoch() >= count
+
+    def look_again(self) -> None:
+        """Have those who wait for workers look whether that is in vain."""
+        with self._joined:
+            self._joined.notify_all()
 
     def drop_workers(self) -> None:
-        """Close all connections: the pool behind them is lost."""
-        self.ask(lambda: [connection.transport.abort() for connection in list(self._connections.values())])
+        """Close the connections of the pool's workers: the pool is lost; who works beside Spark is still there."""
+        self.ask(lambda: [connection.transport.abort() for connection in self._in_slots()])
 
     def worker_pids(self) -> list[int]:
         """Return the processes of the workers."""
@@ -224,7 +241,9 @@ class Dispatcher:
         known = self._connections.pop(connection.number, None)
         if known is not None and connection.number in self.scheduler.workers:
             self.workers_lost += 1
-            self.handle(WorkerLost(connection.number))
+            assert connection.hello is not None
+            pool_is_up = connection.hello.on_driver or self._pool is None or self._pool.is_up
+            self.handle(WorkerLost(connection.number, with_pool=not pool_is_up))
             self._store.forget_dead_readers()
 
     def handle(self, event: Event) -> None:
@@ -250,7 +269,8 @@ class Dispatcher:
                 assert self._pool is not None
                 if self._pool.slots is not None and len(self._in_slots()) + 1 >= self._pool.slots:
                     return  # the last slot is for the jobs of transforms
-                self._loop.run_in_executor(None, functools.partial(self._pool.hire, 1, self.epoch, spare=True))
+                hire = functools.partial(self._pool.hire, 1, self.epoch, spare=True)
+                thread_of(hire, name="spare", on_death=self._on_mistake).start()
             case ReportTrouble(app, trouble):
                 self._on_trouble(app, trouble)
             case ReportStoreFull(_, message):

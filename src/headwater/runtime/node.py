@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -27,7 +28,7 @@ from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queue
 from headwater.engine.reports import Trouble
 from headwater.engine.scheduler import Scheduler
-from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
+from headwater.model.errors import EngineError, FlowError, HeadwaterError, StoreError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.address import NodeAddress, this_machine
 from headwater.runtime.app import App
@@ -35,6 +36,7 @@ from headwater.runtime.cluster import reach_master
 from headwater.runtime.code import pack_graph
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.dispatcher import Dispatcher
+from headwater.runtime.mistakes import Mistakes
 from headwater.runtime.pool import Pool
 from headwater.runtime.registry import Registry, Upgrade
 from headwater.runtime.remote_port import RemotePort
@@ -54,6 +56,8 @@ from headwater.runtime.workforce import Workforce
 log = logging.getLogger(__name__)
 
 HOUSEKEEPING_S: Final = 0.02  # how soon an ended app is noticed
+HOUSE_END_S: Final = 10.0  # what is being closed for an app that has ended may wait for a broker
+AGAIN_S: Final = 1.0  # after a duty that was not done
 RECENT_US: Final = 5_000_000
 NOTES_MAX: Final = 20
 
@@ -68,15 +72,19 @@ class Node:
         on_event: Callable[[str], None] | None = None,
         on_rows_passed: Callable[[Sequence[InstanceId]], None] | None = None,
         spark: SharedSpark | None = None,
+        mistakes: Mistakes | None = None,
+        on_broken: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the store; nothing runs before `start`.
 
         `on_rows_passed` is told, instead of the sinks, of rows for queues that no worker of ours runs; `spark` is a
-        session that other nodes of this process use too.
+        session that other nodes of this process use too. `on_broken` is called, on any thread, when a mistake of ours
+        has ended what all apps here need.
         """
         self.config = config if config is not None else NodeConfig()
         self._tell = on_event if on_event is not None else log.info
-        self._on_rows_passed, self._spark = on_rows_passed, spark
+        self._on_rows_passed, self._spark, self._on_broken = on_rows_passed, spark, on_broken
+        self.mistakes = Mistakes() if mistakes is None else mistakes
         self._temporary = Temporary("store") if self.config.store is None else None
         directory = self._temporary.path if self._temporary is not None else Path(self.config.store or ".")
         self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
@@ -112,6 +120,7 @@ class Node:
             on_room=self._on_room,
             on_let_go=self._on_let_go,
             on_crash=self.broke,
+            on_mistake=partial(self.mistakes.note, "the hiring of a spare worker"),
         )
         self.sources = SourcePump(
             self.store,
@@ -143,9 +152,9 @@ class Node:
             self.dispatcher,
             spark=self._spark,
             on_note=self._note,
-            on_given_up=self._fail_all,
+            on_mistake=partial(self.mistakes.note, "something that workers need"),
         )
-        self._housekeeper = thread_of(self._keep_house, name="housekeeper")
+        self._housekeeper = thread_of(self._keep_house, name="housekeeper", on_death=self.broke)
 
     @property
     def pool(self) -> Pool:
@@ -158,7 +167,12 @@ class Node:
         if use == "never" or (use == "auto" and master is None):
             return None
         host = "127.0.0.1" if master is None else reach_master(master)
-        return RemotePort(self.store, self._run_directory, host)
+        return RemotePort(
+            self.store,
+            self._run_directory,
+            host,
+            on_mistake=partial(self.mistakes.note, "a commit of a worker elsewhere"),
+        )
 
     def _sink_pump(self) -> SinkPump:
         return SinkPump(
@@ -272,7 +286,7 @@ class Node:
     def check_code(self, graph: Graph) -> None:
         """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has."""
         if self._broken:
-            raise EngineError(f"an internal error has stopped this node ({self._broken}); start it again and report it")
+            raise EngineError(self.broken)
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
         pack_graph(graph)  # which is remembered for as long as the graph is
 
@@ -354,13 +368,25 @@ class Node:
 
     def broke(self, failure: BaseException) -> None:
         """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
-        log.error("internal error", exc_info=failure)
+        self.mistakes.note("something without which nothing runs on this node", failure)
         self._broken = f"{type(failure).__name__}: {failure}"
-        self._fail_all(EngineError(f"internal error, please report it: {self._broken}"))
-
-    def _fail_all(self, error: HeadwaterError) -> None:
+        error = EngineError(f"internal error, please report it: {self._broken}")
         for app in list(self.apps.values()):
             self._end_app(app, AppState.FAILED, error)
+        self._on_broken()
+
+    @property
+    def broken(self) -> str:
+        """Why nothing runs here any more, by a mistake of ours; empty: it does."""
+        return (
+            self._broken and f"an internal error has stopped this node ({self._broken}); start it again and report it"
+        )
+
+    @property
+    def news(self) -> tuple[str, ...]:
+        """What an operator should know: what has happened here, and how things stand."""
+        now = (*self.mistakes.notes(), self.broken, self.workforce.waits_for)
+        return (*self.notes, *(one for one in now if one))
 
     def _on_store_full(self, message: str) -> None:
         self._note(message)
@@ -371,17 +397,35 @@ class Node:
             self.notes = [*self.notes, message][-NOTES_MAX:]
 
     def _keep_house(self) -> None:
-        """Notice ended apps, begin new epochs."""
+        """Notice ended apps, begin new epochs; what fails of that takes nothing else with it, and is tried again."""
         while not self._stopping.wait(HOUSEKEEPING_S):
-            self._forget_old_latencies()
-            for app in list(self.apps.values()):
-                if app.state is AppState.RUNNING and not app.is_part and self._is_finished(app):
-                    self._end_app(app, AppState.STOPPED if app.draining else AppState.FINISHED, None)
-                if app.state is not AppState.RUNNING and not app.settled:
-                    self._settle(app)
-            self.workforce.look()
-            self.registry.sweep()
-            this_process.look()
+            duties: list[Callable[[], None]] = [
+                self._forget_old_latencies,
+                *(partial(self._look_after, app) for app in list(self.apps.values())),
+                self.workforce.look,
+                self.registry.sweep,
+                this_process.look,
+            ]
+            done = [self._is_done(duty) for duty in duties]
+            if not all(done):
+                self._stopping.wait(AGAIN_S)
+
+    def _is_done(self, duty: Callable[[], None]) -> bool:
+        try:
+            duty()
+        except StoreError as failure:  # the world's
+            self._note(f"the house is not in order: {failure}")
+            return False
+        except Exception as mistake:
+            self.mistakes.note("a duty of the housekeeper", mistake)
+            return False
+        return True
+
+    def _look_after(self, app: App) -> None:
+        if app.state is AppState.RUNNING and not app.is_part and self._is_finished(app):
+            self._end_app(app, AppState.STOPPED if app.draining else AppState.FINISHED, None)
+        if app.state is not AppState.RUNNING and not app.settled:
+            self._settle(app)
 
     def _forget_old_latencies(self) -> None:
         if now_us() - self._recent_from_us > RECENT_US:
@@ -416,6 +460,8 @@ class Node:
             return
         self._stopped = True
         self._stopping.set()
+        if self._housekeeper.is_alive():
+            self._housekeeper.join(HOUSE_END_S)
         for app in list(self.apps.values()):
             self.halt(app)
         self.sources.stop()

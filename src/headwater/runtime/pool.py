@@ -22,11 +22,13 @@ from pyspark.sql import SparkSession
 from headwater.model.errors import EngineError
 from headwater.runtime.address import NodeAddress
 from headwater.runtime.cluster import Cluster, reach_master
+from headwater.runtime.jvm import StartCutShort
 from headwater.runtime.shared_spark import SharedSpark
-from headwater.runtime.spark import end_jvm, spark_conf, start_spark
+from headwater.runtime.spark import end_jvm, has_jvm, how_jvm_ended, see_log, spark_conf, start_spark, stop_session
 from headwater.runtime.store import LmdbStore
+from headwater.runtime.voices import thread_of
 from headwater.runtime.wire import BrokenFrame
-from headwater.runtime.worker import serve, spark_task
+from headwater.runtime.worker import RETRY_S, serve, spark_task
 
 log = logging.getLogger(__name__)
 
@@ -44,20 +46,28 @@ class Pool(Protocol):
         """How many workers there can be at the same time; None: as many as are hired."""
         ...
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the pool as a whole is there; if not, who loses workers is not to blame."""
+        ...
+
     def start(self, on_broken: Callable[[str], None]) -> None:
         """Get ready to hire; `on_broken` is called, from any thread, when the pool is lost as a whole."""
         ...
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
-        """Start so many workers; they will say hello to the node. One that dies is started again."""
+        """Start so many workers; they will say hello to the node. One that dies is started again.
+
+        A pool that is lost hires nobody: once it is back, all are hired anew.
+        """
         ...
 
     def restart(self) -> None:
-        """Come back after being lost as a whole."""
+        """Come back after being lost as a whole; raises EngineError if that cannot be done now."""
         ...
 
     def expect_end(self) -> None:
-        """Do not start again what is lost from now on: the node is about to hang up."""
+        """Do not start again what is lost from now on, nor go on starting: the node is about to hang up."""
         ...
 
     def stop(self) -> None:
@@ -74,16 +84,18 @@ class SparkPool:
         address: NodeAddress,
         *,
         cores: int,
+        on_mistake: Callable[[BaseException], None],
         cluster: Cluster | None = None,
         shared: SharedSpark | None = None,
     ) -> None:
         """Remember where the workers will find the node and the store; `shared` is the Spark of several nodes."""
         self._directory, self._address, self._cores, self._cluster = directory, address, cores, cluster
-        self._shared = shared
+        self._shared, self._on_mistake = shared, on_mistake
         self._slots: int | None = None
         self._session: SparkSession | None = None
+        self._is_up = False
         self._on_broken: Callable[[str], None] = lambda reason: None
-        self._stopping = False
+        self._ending = threading.Event()
         self._jobs = itertools.count()
         self._threads: list[threading.Thread] = []
 
@@ -99,18 +111,30 @@ class SparkPool:
         gateway: Any = self.session.sparkContext._gateway
         return int(gateway.proc.pid)
 
+    @property
+    def directory(self) -> Path:
+        """Where the log of its Spark is."""
+        shared = None if self._shared is None else self._shared.directory
+        return shared or self._directory
+
+    @property
+    def is_up(self) -> bool:
+        """Whether Spark is there."""
+        return self._is_up and self._session is not None and has_jvm(self._session)
+
     def start(self, on_broken: Callable[[str], None]) -> None:
         """Start Spark."""
         self._on_broken = on_broken
-        self._start()
+        if self._shared is not None:
+            self._session = self._shared.take(self._ending)
+        else:
+            self._start()
+        self._is_up = True
 
     def _start(self) -> None:
         cluster = self._cluster
-        if self._shared is not None:
-            self._session = self._shared.take()
-            return
         if cluster is None:
-            self._session = start_spark(self._directory, spark_conf(self._directory, self._cores))
+            self._session = start_spark(self._directory, spark_conf(self._directory, self._cores), self._ending)
             return
         conf = spark_conf(
             self._directory,
@@ -120,7 +144,7 @@ class SparkPool:
             executor_mb=cluster.executor_mb,
             cores_max=cluster.slots_max,
         )
-        self._session = start_spark(self._directory, conf)
+        self._session = start_spark(self._directory, conf, self._ending)
         self._wait_for_executors(cluster)
 
     def _wait_for_executors(self, cluster: Cluster) -> None:
@@ -128,8 +152,9 @@ class SparkPool:
         self._slots = 0
         deadline = time.monotonic() + EXECUTORS_S
         while self._slots < cluster.slots_enough and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-            slots = self._count_slots()
+            if self._ending.wait(LOOK_S):
+                raise StartCutShort
+            slots = self._slots_unless_lost()
             if slots > self._slots:
                 self._slots = slots
                 deadline = time.monotonic() + MORE_EXECUTORS_S
@@ -138,6 +163,12 @@ class SparkPool:
                 f"the Spark cluster at {cluster.master} gave no executor within {EXECUTORS_S:.0f} s; it needs a worker "
                 f"with a free core and {cluster.executor_mb} MB of free memory"
             )
+
+    def _slots_unless_lost(self) -> int:
+        try:
+            return self._count_slots()
+        except (Py4JError, OSError) as failure:
+            raise EngineError(f"Spark was lost while it waited for executors; {see_log(self._directory)}") from failure
 
     def _count_slots(self) -> int:
         """Return how many tasks the executors that are there now can run at the same time."""
@@ -151,52 +182,64 @@ class SparkPool:
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
         """Submit a job of so many tasks from a thread of its own: the call that runs a job blocks until its end."""
-        if self._cluster is not None:
-            self._slots = self._count_slots()
-        context = self.session.sparkContext
-        task = functools.partial(spark_task, self._address, epoch, spare)
-        job = context.parallelize(range(count), count).mapPartitions(task)
-        thread = threading.Thread(
-            target=self._run, args=(job, context), name=f"spark-job-{next(self._jobs)}", daemon=True
-        )
+        session = self._session
+        if session is None or not self._is_up:
+            return
+        context = session.sparkContext
+        try:
+            if self._cluster is not None:
+                self._slots = self._count_slots()
+            task = functools.partial(spark_task, self._address, epoch, spare)
+            job = context.parallelize(range(count), count).mapPartitions(task)
+        except Exception as failure:  # py4j raises all sorts of things when its JVM goes; they mean the same here
+            self._lost(session, failure)
+            return
+        name = f"spark-job-{next(self._jobs)}"
+        thread = thread_of(self._run, job, session, name=name, on_death=self._on_mistake)
         self._threads = [one for one in self._threads if one.is_alive()]
         self._threads.append(thread)
         thread.start()
 
-    def _run(self, job: Any, context: Any) -> None:
+    def _run(self, job: Any, session: SparkSession) -> None:
         try:
             job.count()
-        except Exception as failure:  # py4j raises all sorts of things when its JVM goes; they mean the same here
-            if not self._stopping and self._session is not None and self._session.sparkContext is context:
-                reason = next(iter(str(failure).splitlines()), type(failure).__name__)
-                log.warning("a job of the worker pool ended: %s", reason)
-                self._on_broken(reason)
+        except Exception as failure:  # as above
+            self._lost(session, failure)
+
+    def _lost(self, session: SparkSession, failure: Exception) -> None:
+        """Tell that Spark is lost, unless the session is one from before, or we are ending it ourselves."""
+        if self._ending.is_set() or self._session is not session:
+            return
+        self._is_up = False
+        ending = how_jvm_ended(session)
+        said = next(iter(str(failure).splitlines()), type(failure).__name__)
+        self._on_broken(said if ending is None else f"its JVM {ending}")
 
     def restart(self) -> None:
         """Start a new JVM in place of the one that was lost."""
+        self._is_up = False
         if self._shared is not None:
-            self._session = self._shared.renewed(self._session)
-            return
-        end_jvm()
-        self._start()
+            self._session = self._shared.found(self._ending)
+        else:
+            end_jvm()
+            self._start()
+        self._is_up = True
 
     def expect_end(self) -> None:
-        """Take no lost job for trouble any more."""
-        self._stopping = True
+        """Take no lost job for trouble any more, and cut a start short."""
+        self._ending.set()
 
     def stop(self) -> None:
         """Stop Spark and wait for the JVM to be gone."""
-        self._stopping = True
+        self._ending.set()
+        self._is_up = False
         if self._session is None:
             return
         if self._shared is not None:
             self._session = None
             self._shared.let_go()
             return
-        try:
-            self._session.stop()
-        except (Py4JError, OSError) as failure:
-            log.warning("Spark did not stop in order: %s", failure)
+        stop_session(self._session)
         end_jvm()
         self._session = None
 
@@ -205,11 +248,19 @@ class ThreadPool:
     """Workers as threads of this process: beside Spark for operators that need its session, or in place of it."""
 
     slots: int | None = None
+    is_up = True
 
-    def __init__(self, store: LmdbStore, address: NodeAddress, *, on_driver: bool = False) -> None:
+    def __init__(
+        self,
+        store: LmdbStore,
+        address: NodeAddress,
+        *,
+        on_mistake: Callable[[BaseException], None],
+        on_driver: bool = False,
+    ) -> None:
         """Remember where the workers find the node and the store."""
-        self._store, self._address, self._on_driver = store, address, on_driver
-        self._stopping = False
+        self._store, self._address, self._on_driver, self._on_mistake = store, address, on_driver, on_mistake
+        self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self, on_broken: Callable[[str], None]) -> None:
@@ -218,31 +269,36 @@ class ThreadPool:
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
         """Start threads."""
         for number in range(count):
-            thread = threading.Thread(
-                target=self._serve, args=(epoch, spare), name=f"worker-{epoch}-{number}", daemon=True
-            )
+            name = f"worker-{epoch}-{number}"
+            thread = thread_of(self._serve, epoch, spare, name=name, on_death=self._on_mistake)
             self._threads = [one for one in self._threads if one.is_alive()]
             self._threads.append(thread)
             thread.start()
 
     def _serve(self, epoch: int, spare: bool) -> None:
-        while not self._stopping:
+        while not self._ending.is_set():
             try:
-                serve(self._address, epoch, spare, store=self._store, on_driver=self._on_driver)
+                self._work(epoch, spare)
                 return
             except (OSError, BrokenFrame) as failure:
-                if not self._stopping:
+                if not self._ending.is_set():
                     log.warning("worker thread starts again: %s", failure)
+            except BaseException as mistake:  # ours; the node takes it for a worker that was lost
+                self._on_mistake(mistake)
+                self._ending.wait(RETRY_S)
+
+    def _work(self, epoch: int, spare: bool) -> None:
+        serve(self._address, epoch, spare, store=self._store, on_driver=self._on_driver)
 
     def restart(self) -> None:
         """Nothing was lost."""
 
     def expect_end(self) -> None:
         """Start no thread again."""
-        self._stopping = True
+        self._ending.set()
 
     def stop(self) -> None:
         """Wait for the threads, so that none uses the store after it is closed."""
-        self._stopping = True
+        self._ending.set()
         for thread in self._threads:
             thread.join(timeout=THREAD_END_S)

@@ -60,10 +60,13 @@ Handed = queue.SimpleQueue[Commit | Release]  # from the loop to the thread that
 class RemotePort:
     """Listens for workers on other machines."""
 
-    def __init__(self, store: LmdbStore, directory: Path, host: str) -> None:
+    def __init__(
+        self, store: LmdbStore, directory: Path, host: str, *, on_mistake: Callable[[BaseException], None]
+    ) -> None:
         """Take a port of this host; nobody is let in before `listen`."""
         self.store = store
         self.hold_s = HOLD_S
+        self._on_mistake = on_mistake
         self._context, certificate = make_certificate(directory)
         self._socket = bound_socket(host, 0, "workers on other machines")
         self.door = Door(host, self._socket.getsockname()[1], certificate, os.urandom(32))
@@ -83,7 +86,16 @@ class RemotePort:
     def queue_commit(self, job: Callable[[], T], then: Callable[[T | Refused], None]) -> None:
         """Do something behind the commits that are under way, then something with its answer on the loop that runs."""
         loop = asyncio.get_running_loop()
-        self._commits.submit(lambda: _call(loop, then, _unless_refused(job)))
+        self._commits.submit(lambda: _call(loop, then, self._unless_refused(job)))
+
+    def _unless_refused(self, job: Callable[[], T]) -> T | Refused:
+        try:
+            return job()
+        except StoreError as refusal:
+            return refused(refusal)
+        except Exception as mistake:  # ours; the worker must not wait for its answer for ever
+            self._on_mistake(mistake)
+            return Refused(full=False, message=f"internal error: {type(mistake).__name__}: {mistake}")
 
     def close(self) -> None:
         """Let nobody in any more; commits that are under way are made."""
@@ -91,16 +103,6 @@ class RemotePort:
             self._server.close()
         self._socket.close()
         self._commits.shutdown()
-
-
-def _unless_refused(job: Callable[[], T]) -> T | Refused:
-    try:
-        return job()
-    except StoreError as refusal:
-        return refused(refusal)
-    except Exception as failure:  # our mistake; the worker must not wait for its answer for ever
-        log.error("a commit for a worker elsewhere failed", exc_info=failure)
-        return Refused(full=False, message=f"internal error: {type(failure).__name__}: {failure}")
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:

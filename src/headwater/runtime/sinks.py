@@ -98,14 +98,14 @@ class SinkPump:
         """Begin without sinks."""
         self._store, self._term = store, term
         self._post, self._on_failed = post, on_failed
-        self._on_store_full, self._on_crash = on_store_full, on_crash
+        self._on_store_full = on_store_full
         self._schemas = Schemas()
         self._tasks: dict[InstanceId, SinkTask] = {}
         self._due: dict[InstanceId, None] = {}  # in order of arrival
         self._lock = threading.Lock()  # around a pass: removal waits for it
         self._wake = threading.Condition()
         self._stopping = False
-        self._thread = thread_of(self._serve, name="sinks")
+        self._thread = thread_of(self._serve, name="sinks", on_death=on_crash)
 
     def start(self) -> None:
         """Begin to serve."""
@@ -143,16 +143,13 @@ class SinkPump:
             close_sink(task)
 
     def _serve(self) -> None:
-        try:
-            while (due := self._next_due()) is not None:
-                for start in range(0, len(due), COMMIT_SINKS):
-                    with self._lock:
-                        some = due[start : start + COMMIT_SINKS]
-                        more = self._pass([self._tasks[one] for one in some if one in self._tasks])
-                    if more:
-                        self.rows_for(more)
-        except Exception as failure:  # our mistake: it must be heard, not lost with the thread
-            self._on_crash(failure)
+        while (due := self._next_due()) is not None:
+            for start in range(0, len(due), COMMIT_SINKS):
+                with self._lock:
+                    some = due[start : start + COMMIT_SINKS]
+                    more = self._pass([self._tasks[one] for one in some if one in self._tasks])
+                if more:
+                    self.rows_for(more)
 
     def _next_due(self) -> list[InstanceId] | None:
         with self._wake:
@@ -288,7 +285,7 @@ def close_sink(task: SinkTask) -> None:
     task.closed = True
     try:
         task.writer.close()
-    except (OSError, ConnectorError) as failure:
-        log.warning("sink %s did not close in order: %s", task.name, failure)
+    except Exception as failure:  # a user's sink may raise anything
+        log.warning("sink %s did not close in order: %s: %s", task.name, type(failure).__name__, failure)
     finally:
         task.locks.release()

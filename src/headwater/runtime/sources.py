@@ -131,7 +131,7 @@ class SourcePump:
         self._doze = Doze()
         self._gathering = threading.Event()  # set only to stop
         self._stopping = False
-        self._thread = thread_of(self._serve_all, name="sources")
+        self._thread = thread_of(self._serve_all, name="sources", on_death=on_crash)
 
     def start(self) -> None:
         """Begin to serve."""
@@ -142,7 +142,7 @@ class SourcePump:
         with self._lock:
             self._tasks.append(task)
         if task.spec.blocking:
-            thread_of(self._serve_one, task, name=f"source-{task.name}").start()
+            thread_of(self._serve_one, task, name=f"source-{task.name}", on_death=self._on_crash).start()
         self._doze.call()
 
     def remove(self, app: AppId, number: int | None = None) -> None:
@@ -177,16 +177,13 @@ class SourcePump:
             self._doze.close()
 
     def _serve_all(self) -> None:
-        try:
-            while not self._stopping:
-                with self._lock:
-                    wait_us = self._pass([one for one in self._tasks if not one.ended and not one.spec.blocking])
-                if wait_us > 0:
-                    self._sleep(min(wait_us / 1e6, IDLE_MAX_S))
-                elif len(self._tasks) >= MANY_SOURCES:
-                    self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
-        except Exception as failure:  # our mistake: it must be heard, not lost with the thread
-            self._on_crash(failure)
+        while not self._stopping:
+            with self._lock:
+                wait_us = self._pass([one for one in self._tasks if not one.ended and not one.spec.blocking])
+            if wait_us > 0:
+                self._sleep(min(wait_us / 1e6, IDLE_MAX_S))
+            elif len(self._tasks) >= MANY_SOURCES:
+                self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until a source may have rows; one that the world has sent some is asked at once."""
@@ -199,17 +196,14 @@ class SourcePump:
 
     def _serve_one(self, task: SourceTask) -> None:
         """Serve a source that may block; its app's end is seen by its having ended."""
-        try:
-            while not self._stopping and not task.ended:
-                offers, wait_us = self._poll([task])
-                self._any_paused |= task.paused
-                with self._lock:
-                    self._commit([offer for offer in offers if not offer.task.ended])
-                if wait_us > 0:
-                    threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
-            self._close(task)
-        except Exception as failure:
-            self._on_crash(failure)
+        while not self._stopping and not task.ended:
+            offers, wait_us = self._poll([task])
+            self._any_paused |= task.paused
+            with self._lock:
+                self._commit([offer for offer in offers if not offer.task.ended])
+            if wait_us > 0:
+                threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
+        self._close(task)
 
     def _pass(self, tasks: Sequence[SourceTask]) -> int:
         """Serve all these sources, a handful per commit, and return for how long nobody has more.
@@ -402,8 +396,8 @@ def close_source(task: SourceTask) -> None:
     """Close a source, and let others have what it needed for itself."""
     try:
         task.reader.close()
-    except OSError as failure:
-        log.warning("source %s did not close in order: %s", task.name, failure)
+    except Exception as failure:  # a user's source may raise anything
+        log.warning("source %s did not close in order: %s: %s", task.name, type(failure).__name__, failure)
     finally:
         task.locks.release()
         task.closed.set()

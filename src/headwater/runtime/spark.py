@@ -14,28 +14,34 @@ import atexit
 import logging
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headwater.model.errors import EngineError
 from headwater.runtime.cluster import SECRET_FILE, cluster_secret
 from headwater.runtime.java import find_java
-from headwater.runtime.temporary import Temporary
+from headwater.runtime.jvm import START_S, Jvm, StartCutShort, how_it_ended, limited_start
+from headwater.runtime.temporary import Temporary, keep
 
 log = logging.getLogger(__name__)
 
 SLOTS: Final = 64  # tasks at the same time: two overlapping epochs, spares, one worker per operator; a slot is free
 FAILURES_MAX: Final = 1_000_000  # plain local[k] ends the job with the first lost Python worker
 HEAP_MB: Final = 512
+LOG: Final = "spark.log"
 JVM_END_S: Final = 10.0
+ENDING_S: Final = 0.5  # between the last word of a JVM that was killed and the end of its process
 EXECUTOR_MB: Final = 512
 REGISTER_S: Final = 25.0  # with a master that can be reached; Spark itself would try for a minute
 
@@ -131,8 +137,11 @@ def _secret_for(master: str) -> str | None:
     return secrets.token_hex(32) if master.startswith("local-cluster") else None
 
 
-def start_spark(directory: Path, conf: SparkConf) -> SparkSession:
-    """Start the session of this process; what Spark and its workers print goes to spark.log in the directory."""
+def start_spark(directory: Path, conf: SparkConf, unwanted: threading.Event | None = None) -> SparkSession:
+    """Start the session of this process; what Spark and its workers print goes to spark.log in the directory.
+
+    A start that takes too long is given up, and one that is not wanted any more is cut short.
+    """
     forget_dead_session()
     master = conf.get("spark.master", "")
     if not is_authenticated(master):
@@ -143,47 +152,93 @@ def start_spark(directory: Path, conf: SparkConf) -> SparkSession:
             conf.get("spark.driver.host", ""),
             SECRET_FILE,
         )
-    secret = _secret_for(master)
     if SparkContext._active_spark_context is not None:
         raise EngineError("this process has a Spark session already; stop it first, since a node starts its own")
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = conf.get("spark.driver.host", "127.0.0.1")
+    shutil.rmtree(conf.get("spark.local.dir", ""), ignore_errors=True)  # what a JVM has left that was killed
     try:
-        with _output_to(directory / "spark.log"):
-            SparkContext._ensure_initialized(conf=_launched_with(conf))  # the JVM, without a context
-            _guard_callbacks()
-            with _registering(master):
-                builder = SparkSession.builder.config(conf=conf)
-                session = (builder if secret is None else builder.config(_SECRET, secret)).getOrCreate()
-    except Exception as failure:  # py4j raises many kinds; all mean the same to a user
-        end_jvm()
-        if isinstance(failure, EngineError):
+        session = _session_of_a_new_jvm(conf, directory / LOG, unwanted or threading.Event())
+    except BaseException as failure:  # py4j raises many kinds, and all mean the same to a user; or we are interrupted
+        why = _why_not_started(failure)
+        kill_jvm()
+        if isinstance(failure, StartCutShort) or not isinstance(failure, Exception):
             raise
-        raise EngineError(
-            f"Spark could not be started ({type(failure).__name__}: {str(failure).splitlines()[0]}); "
-            f"see {directory / 'spark.log'}"
-        ) from failure
+        raise SparkNotStarted(why, directory) from failure
     _quieten(session)
     return session
 
 
-_of_the_jvm: list[Temporary] = []  # at most one: this process has one JVM
+class SparkNotStarted(EngineError):
+    """Spark could not be started: says why, and where its log is."""
+
+    def __init__(self, why: str, directory: Path) -> None:
+        """Keep the reason apart, for whoever tells it among others."""
+        self.why = why
+        super().__init__(f"Spark could not be started ({why}); {see_log(directory)}")
 
 
-def _launched_with(conf: SparkConf) -> SparkConf:
-    """Return the settings with which the JVM is launched: its temporary directory, with its sockets, is private."""
-    if not _of_the_jvm:
-        _of_the_jvm.append(Temporary("spark", has_sockets=True))
+def see_log(directory: Path) -> str:
+    """Point to what Spark has printed; it is kept from now on, for somebody who looks when this process has ended."""
+    return f"see {keep(directory / LOG)}"
+
+
+def _session_of_a_new_jvm(conf: SparkConf, output: Path, unwanted: threading.Event) -> SparkSession:
+    master = conf.get("spark.master", "")
+    secret = _secret_for(master)
+    if not _of_us:  # else the twin has stopped its session, and left the JVM for the next one
+        _of_us.append(_launched(conf, output))
+    ours = _of_us[0]
+    with limited_start(ours.jvm.process, START_S, f"it had not started after {START_S:.0f} s", unwanted):
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=ours.jvm.gateway())
+            _guard_callbacks()
+        builder = SparkSession.builder.config(conf=conf)
+        with _registering(ours.jvm, master, unwanted):
+            session = (builder if secret is None else builder.config(_SECRET, secret)).getOrCreate()
+        _process_of[session.sparkContext] = ours.jvm.process
+        return session
+
+
+def _why_not_started(failure: BaseException) -> str:
+    """Return why, in a line: what became of the JVM tells more than how our calls into it failed."""
+    if isinstance(failure, EngineError):
+        return str(failure)
+    if isinstance(failure, Exception) and _of_us and (ending := _ending(_of_us[0].jvm.process)) is not None:
+        return f"its JVM {ending}"
+    return f"{type(failure).__name__}: {next(iter(str(failure).splitlines()), '')}"
+
+
+class _Ours(NamedTuple):
+    """The JVM of this process, and its temporary directory."""
+
+    jvm: Jvm
+    directory: Temporary
+
+
+_of_us: list[_Ours] = []  # at most one
+_process_of: WeakKeyDictionary[SparkContext, "subprocess.Popen[bytes]"] = WeakKeyDictionary()  # PySpark knows the last
+
+
+def _launched(conf: SparkConf, output: Path) -> _Ours:
+    """Launch the JVM; its temporary directory, with its sockets, is private."""
+    SparkContext._gateway = SparkContext._jvm = None  # of somebody else's session that was stopped
+    directory = Temporary("spark", has_sockets=True)
     options = conf.get("spark.driver.extraJavaOptions", "")
     launch = SparkConf(loadDefaults=False).setAll(conf.getAll())
-    return launch.set("spark.driver.extraJavaOptions", f"{options} -Djava.io.tmpdir={_of_the_jvm[0].path}".strip())
+    launch.set("spark.driver.extraJavaOptions", f"{options} -Djava.io.tmpdir={directory.path}".strip())
+    try:
+        return _Ours(Jvm(launch, directory.path, output), directory)
+    except BaseException:
+        directory.delete()
+        raise
 
 
 @atexit.register
 def _delete_directory_of_the_jvm() -> None:
-    while _of_the_jvm:
-        _of_the_jvm.pop().delete()
+    while _of_us:
+        _of_us.pop().directory.delete()
 
 
 def _guard_callbacks() -> None:
@@ -195,38 +250,33 @@ def _guard_callbacks() -> None:
     gateway.callback_server_parameters.auth_token = gateway.gateway_parameters.auth_token
 
 
-@contextmanager
-def _registering(master: str) -> Iterator[None]:
-    """Give up on a master that does not answer, by killing our JVM: a call into it cannot be cut short otherwise."""
-    given_up = threading.Event()
-    timer = threading.Timer(REGISTER_S, _give_up, [given_up])
-    if master.startswith("spark://"):
-        timer.start()
+def _registering(jvm: Jvm, master: str, unwanted: threading.Event) -> AbstractContextManager[None]:
+    """Give up on a master that does not answer."""
+    if not master.startswith("spark://"):
+        return nullcontext()
+    too_late = (
+        f"{master} does not answer as a Spark master does, and was given up after {REGISTER_S:.0f} s; look whether it "
+        "is one, of Spark's version here, and "
+        + (f"has the secret in {os.environ[SECRET_FILE]}" if is_authenticated(master) else WITHOUT_SECRET)
+    )
+    return limited_start(jvm.process, REGISTER_S, too_late, unwanted)
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop a session in good order, if its JVM is there to do so."""
     try:
-        yield
-    except Exception as failure:
-        if given_up.is_set():
-            raise EngineError(
-                f"{master} does not answer as a Spark master does, and was given up after {REGISTER_S:.0f} s; "
-                "look whether it is one, of Spark's version here, and "
-                + (f"has the secret in {os.environ[SECRET_FILE]}" if is_authenticated(master) else WITHOUT_SECRET)
-            ) from failure
-        raise
-    finally:
-        timer.cancel()
-
-
-def _give_up(given_up: threading.Event) -> None:
-    given_up.set()
-    gateway: Any = SparkContext._gateway
-    gateway.proc.kill()
+        if has_jvm(session):
+            session.stop()
+    except (Py4JError, OSError) as failure:
+        log.warning("Spark did not stop in order: %s", failure)
 
 
 def end_jvm() -> None:
     """Close the JVM's standard input, at which it ends; one that does not is killed."""
-    process: Any = SparkContext._gateway.proc if SparkContext._gateway is not None else None
-    if process is None:
+    if not _of_us:
         return
+    process = _of_us[0].jvm.process
+    assert process.stdin is not None
     process.stdin.close()
     try:
         process.wait(timeout=JVM_END_S)
@@ -234,6 +284,40 @@ def end_jvm() -> None:
         process.kill()
         process.wait()
     forget_dead_session()
+
+
+def kill_jvm() -> None:
+    """End a JVM that has not started, and so has nothing to bring to an end."""
+    if _of_us:
+        _of_us[0].jvm.process.kill()
+    end_jvm()
+
+
+def has_jvm(session: SparkSession) -> bool:
+    """Whether the process of a session's JVM is there; it may still be of no use."""
+    return _process_of[session.sparkContext].poll() is None
+
+
+def how_jvm_ended(session: SparkSession) -> str | None:
+    """Return how a session's JVM has ended, in words; None if it runs. One that was just killed may be ending still."""
+    return _ending(_process_of[session.sparkContext])
+
+
+def _ending(process: "subprocess.Popen[bytes]") -> str | None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(ENDING_S)
+    return how_it_ended(process)
+
+
+def is_usable(session: SparkSession) -> bool:
+    """Whether the JVM of a session is there and has not stopped it."""
+    context: Any = session.sparkContext
+    if not has_jvm(session) or context._jsc is None:
+        return False
+    try:
+        return not context._jsc.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
 
 
 def _quieten(session: SparkSession) -> None:
@@ -244,29 +328,15 @@ def _quieten(session: SparkSession) -> None:
 
 def forget_dead_session() -> None:
     """Make PySpark forget a JVM that was killed, so that a new one can be started in this process."""
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is not None and process.poll() is not None:
+    if _of_us and _of_us[0].jvm.process.poll() is not None:
+        updates = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+        if updates is not None:
+            updates.shutdown()  # a thread and a socket, which would stay; the gateway has such, too
+        if SparkContext._gateway is not None:
+            with suppress(Py4JError, OSError):
+                SparkContext._gateway.shutdown()
         SparkSession._instantiatedSession = None
         SparkContext._active_spark_context = None
         SparkContext._gateway = None
         SparkContext._jvm = None
         _delete_directory_of_the_jvm()
-
-
-@contextmanager
-def _output_to(log: Path) -> Iterator[None]:
-    """Let the JVM inherit a log file instead of our terminal; PySpark offers no other way."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        for descriptor in (*kept, target):
-            os.close(descriptor)

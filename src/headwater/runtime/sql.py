@@ -12,13 +12,14 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.model.errors import EngineError
+from headwater.model.errors import NotNow
 from headwater.operators import functions
 from headwater.operators.chain import NamedOperator
 from headwater.operators.functions import WrongResult
 from headwater.operators.sql import STREAM, Step, Transform
 from headwater.operators.state import KeyedState
 from headwater.operators.tables import TableSpec
+from headwater.runtime.spark import is_usable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,14 @@ class TransformLogic:
     def run(self, batch: pa.RecordBatch, state: KeyedState | None) -> Sequence[pa.RecordBatch]:
         """Make a DataFrame of the rows, put it through all steps, and collect what comes out."""
         session = self._own_session()
+        try:
+            return self._made(session, batch)
+        except Exception as failure:  # py4j raises many kinds when its JVM goes, and a user's function any
+            if is_usable(session):
+                raise
+            raise NotNow("Spark was lost while it ran a transform") from failure
+
+    def _made(self, session: SparkSession, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
         frame = session.createDataFrame(pa.Table.from_batches([batch]))
         for number, step in enumerate(self._config.steps):
             frame = self._apply(session, number, step, frame)
@@ -73,8 +82,8 @@ class TransformLogic:
 
     def _own_session(self) -> SparkSession:
         active = SparkSession._instantiatedSession
-        if active is None:
-            raise EngineError("a transform needs Spark, and its session is gone")
+        if active is None or not is_usable(active):
+            raise NotNow("a transform needs Spark, which was lost and is started again")
         if self._session is None or self._parent is not active:  # a JVM that was lost has come back as another
             self._parent, self._session, self._tables = active, active.newSession(), {}
         return self._session

@@ -1,5 +1,7 @@
 """Directories of ours among the machine's temporary ones, and what is left of them when a process is killed.
 
+What an error has pointed to stays when all else is deleted (`keep`), for some days in which somebody may look at it.
+
 A process that is killed deletes nothing, so the next one does. The name of a directory has the process that made it,
 which holds a lock on it for as long as it lives: a number alone means little where containers share `/tmp`, or after it
 was given to another process. What may be in use stays, and so does all that is not called exactly as we call it.
@@ -23,6 +25,10 @@ from headwater.runtime.store import OWNER_LOCK
 
 # As `mkdtemp` ends a name, and with numbers that a process can have.
 _OURS: Final = re.compile(r"headwater-(?:run|store|cluster|peers|spark|structured)-(?P<pid>\d{1,7})-[a-z0-9_]{8}")
+KEPT: Final = ".kept"  # ends the name of a mark beside a file that is to stay
+KEPT_S: Final = (
+    7 * 86_400.0
+)  # so that what was said on a Friday can be looked into on Monday, and /tmp does not fill up
 SHORT: Final = Path("/tmp")  # where sockets go if the user's temporary directory has too long a path for them
 SOCKET_PATH_MAX: Final = 103  # bytes that every system takes
 _IN_SHORT_NAMES: Final = len(
@@ -47,8 +53,8 @@ class Temporary:
             fcntl.flock(self._held, fcntl.LOCK_SH)
 
     def delete(self) -> None:
-        """Delete it with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete it with all that is in it, but for what is to be kept."""
+        _clear(self.path)
         os.close(self._held)
 
     def __enter__(self) -> Path:
@@ -60,12 +66,40 @@ class Temporary:
         self.delete()
 
 
+def keep(file: Path) -> Path:
+    """Have a file outlive the temporary directory it is in, for somebody has been told to look at it."""
+    with suppress(OSError):  # on a full disk it is as it was before
+        file.with_name(f"{file.name}{KEPT}").touch(mode=0o600)
+    return file
+
+
+def _clear(directory: Path) -> None:
+    """Delete a directory with all that is in it, but for files that are to be kept, which keep it."""
+    marks = [mark for mark in directory.glob(f"*{KEPT}") if mark.is_file() and _age_s(mark) < KEPT_S]
+    files = {file for mark in marks if (file := mark.with_name(mark.name.removesuffix(KEPT))).is_file()}
+    if not files:
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for entry in set(directory.iterdir()) - files - set(marks):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _age_s(file: Path) -> float:
+    try:
+        return time.time() - file.lstat().st_mtime
+    except FileNotFoundError:  # somebody else sweeps too
+        return KEPT_S
+
+
 def sweep(named: Path | None = None) -> None:
     """Delete what killed processes of this user have left; what the user has named stays, and what it is in."""
     kept = () if named is None else (named.resolve(), *named.resolve().parents)
     for directory, pid in _ours():
         if directory.resolve() not in kept and not _lives(pid) and not _is_held(directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            _clear(directory)
     sweep_names(time.time_ns() // 1_000)
 
 
@@ -73,7 +107,7 @@ def delete_left_by(pid: int) -> None:
     """Delete what a process has left that is known to be dead."""
     for directory, owner in _ours():
         if owner == pid:
-            shutil.rmtree(directory, ignore_errors=True)
+            _clear(directory)
 
 
 def _ours() -> Iterator[tuple[Path, int]]:

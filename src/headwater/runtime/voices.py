@@ -4,10 +4,11 @@ A voice is part of the context in which something runs, so what a node begins on
 not inherit a context, and are made here. What nobody in particular does (a Spark that nodes share) has none.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from typing import Final
+from typing import Any, Final
 
 
 class Voice:
@@ -27,6 +28,28 @@ def speaking() -> Voice | None:
     return _SPEAKING.get()
 
 
-def thread_of(run: Callable[..., object], *args: object, name: str) -> threading.Thread:
-    """Return a thread, not started yet, that has the voice of whoever makes it; it does not keep the process alive."""
-    return threading.Thread(target=copy_context().run, args=(run, *args), name=name, daemon=True)
+def tell_death(task: "asyncio.Task[Any]", on_death: Callable[[BaseException], object]) -> None:
+    """Tell of what a task dies that is to go on until it is cancelled."""
+
+    def ended(task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            on_death(failure)
+
+    task.add_done_callback(ended)
+
+
+def thread_of(
+    run: Callable[..., object], *args: object, name: str, on_death: Callable[[BaseException], object]
+) -> threading.Thread:
+    """Return a thread, not started yet, that has the voice of its maker; it does not keep the process alive.
+
+    What it dies of `on_death` is told, whatever it is: no thread of a node ends unnoticed.
+    """
+
+    def told() -> None:
+        try:
+            run(*args)
+        except BaseException as failure:
+            on_death(failure)
+
+    return threading.Thread(target=copy_context().run, args=(told,), name=name, daemon=True)

@@ -34,7 +34,7 @@ def node_status(node: "Node", *, ledgers: bool) -> NodeStatus:
         policy=config.policy,
         epoch=dispatcher.epoch,
         workers_lost=dispatcher.workers_lost,
-        notes=tuple(node.notes),
+        notes=node.news,
     )
 
 

@@ -42,21 +42,39 @@ def free_ports(count: int) -> int:
             return first
 
 
+class Loop:
+    """A loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        """Begin to run."""
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="few-nodes", daemon=True)
+        self._thread.start()
+
+    def do(self, coroutine: Any) -> Any:
+        """Run something on it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+
+    def close(self) -> None:
+        """End."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class FewNodes:
     """Some nodes on a loop of their own."""
 
     def __init__(self, directory: Path, certs: Callable[[], Path] | None = None) -> None:
         """Begin without nodes; `certs` makes the certificate of one."""
         self._directory, self._certs = directory, certs
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="few-nodes", daemon=True)
-        self._thread.start()
+        self._loop = Loop()
         self.nodes: list[NodeService] = []
         self._settings: list[NodeSettings] = []
 
     def do(self, coroutine: Any) -> Any:
         """Run something on the loop of the nodes."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+        return self._loop.do(coroutine)
 
     def add(self, zone: str = "here") -> NodeService:
         """Start one more, and wait until it is in the ring."""
@@ -137,6 +155,4 @@ class FewNodes:
         """Stop all."""
         for node in self.nodes:
             self.do(node.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()

@@ -12,7 +12,7 @@ from headwater.node.events import NodeEffect, NoteAppRuns, NotePlaced, SendMessa
 from headwater.node.messages import EndKnown
 from headwater.overlay.messages import Heartbeat
 from headwater.overlay.mistakes import NoteMistake
-from headwater.runtime.service.mistakes import Mistakes
+from headwater.runtime.mistakes import Mistakes
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
 

@@ -38,6 +38,7 @@ from headwater.runtime.links.rates import RATES, Rate
 from headwater.runtime.links.refusals import Reason, Refusals
 from headwater.runtime.links.requests import Answering, RequestTable
 from headwater.runtime.sockets import bound_socket
+from headwater.runtime.voices import tell_death
 
 log = logging.getLogger(__name__)
 
@@ -154,10 +155,12 @@ class Wire:
         """Count and log that somebody was refused by whoever hears the messages."""
         self._refusals.note(reason, who, detail)
 
-    def start(self) -> None:
-        """Let others in, on the loop that runs."""
+    def start(self, on_death: Callable[[BaseException], object] = lambda failure: None) -> None:
+        """Let others in, on the loop that runs; `on_death` is told if a mistake of ours ends that."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._listener.accept()), loop.create_task(self._sweep_for_ever())]
+        for task in self._tasks:
+            tell_death(task, on_death)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

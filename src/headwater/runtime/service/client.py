@@ -228,13 +228,25 @@ class Cluster:
         told: FlowTold = self._client.ask(GetFlow(app, signed_wish(app, self._credentials, _now_us())))
         return read_flow(Trust(lambda: self._credentials).running(told.flow).flow)
 
-    def upgraded(self, told: UpgradeTold, on_look: Callable[[StatusTold], None] = lambda status: None) -> StatusTold:
-        """Wait until the next version of an app runs; raises EngineError if it fails, or the one before goes on."""
+    def upgraded(
+        self,
+        told: UpgradeTold,
+        on_look: Callable[[StatusTold], None] = lambda status: None,
+        *,
+        still_s: float | None = None,
+    ) -> StatusTold:
+        """Wait until the next version of an app runs; raises EngineError if it fails, or the one before goes on.
+
+        So it does when nothing has come of it for `still_s`; the upgrade itself goes on.
+        """
+        stillness = Stillness(still_s, time.monotonic)
         while True:
             status = self.status(told.app)
             on_look(status)
             if is_upgraded(told, status):
                 return status
+            if stillness.is_over((status.id, status.state, status.notes)):
+                raise still_waiting(status, stillness)
             time.sleep(LOOK_S)
 
     def logs(self, lines: int = 50, node: str = "") -> LogsTold:
@@ -247,19 +259,23 @@ class Cluster:
         app: str,
         timeout_s: float | None = None,
         on_look: Callable[[StatusTold], None] = lambda status: None,
+        *,
+        still_s: float | None = None,
     ) -> StatusTold:
         """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
 
-        Nodes that are away meanwhile are waited for, too.
+        Nodes that are away meanwhile are waited for, too. With `still_s` it also raises if the app has not run for so
+        long, but waited for something.
         """
         gives_up = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        stillness = Stillness(still_s, time.monotonic)
         before: StatusTold | None = None
         while True:
             is_over = time.monotonic() > gives_up
             try:
                 status = self.status(app)
             except RequestRefused as refused:
-                if is_over or not refused.may_pass:
+                if is_over or not refused.may_pass or stillness.is_over("owner away"):
                     raise
                 time.sleep(LOOK_S)
                 continue
@@ -268,6 +284,8 @@ class Cluster:
                 raise EngineError(f"{app} has failed, mend it and upgrade it, or stop it: {'; '.join(status.errors)}")
             if before is not None and is_at_rest(before, status):
                 return status
+            if stillness.is_over(object() if status.state == "running" else status.state):
+                raise still_waiting(status, stillness)
             if is_over:
                 raise EngineError(f"{app} is {status.state} after {timeout_s:g} s: {status.waiting} rows wait")
             before = status
@@ -284,6 +302,32 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Hang up."""
         self.close()
+
+
+class Stillness:
+    """For how long nothing new was seen of what somebody waits for."""
+
+    def __init__(self, limit_s: float | None, clock: Callable[[], float]) -> None:
+        """Begin with nothing seen; without a limit it is never over."""
+        self.limit_s = math.inf if limit_s is None else limit_s
+        self._clock, self._since_s = clock, clock()
+        self._seen: object = None
+
+    def is_over(self, seen: object) -> bool:
+        """Whether just this was seen for as long as the limit."""
+        if seen != self._seen:
+            self._seen, self._since_s = seen, self._clock()
+        return self._clock() - self._since_s >= self.limit_s
+
+
+def still_waiting(status: StatusTold, stillness: Stillness) -> EngineError:
+    """Return what somebody is told who waits no longer."""
+    causes = "; ".join((*status.errors, *status.notes, *(f"missing: {place}" for place in status.missing)))
+    return EngineError(
+        f"{status.name} is {status.state}, and nothing has come of it for {stillness.limit_s:g} s: "
+        f"{causes or 'no node says why'}. It goes on without this command: `headwater status {status.name}` tells how "
+        "it is, and --timeout how long to wait"
+    )
 
 
 def _written(flow: object) -> str:

@@ -111,7 +111,9 @@ class Draining:
         left = sorted(f"{app} {number}" for app, number in node.machine.hosting.hosted)
         is_leaving = node.keeping.is_draining or node.has_left
         read = self._read_here([]) if is_leaving else []
-        return DrainTold(node.own.address, left, _held_by(read) if read else self.waits_for, is_leaving)
+        held = _held_by(read) if read else self.waits_for
+        waits_for = node.engine.workforce.waits_for if left else held  # rows run out here before they move
+        return DrainTold(node.own.address, left, waits_for, is_leaving)
 
     def nothing_runs(self) -> None:
         """See whether anything is left here that others need, and leave if not; a node outside the ring asks nobody."""
@@ -133,6 +135,9 @@ class Draining:
             self.done.set()
         except HeadwaterError as failure:
             self._wait_for(str(failure))
+        except Exception as mistake:  # ours; it is tried again when the machines say again that nothing runs here
+            node.mistakes.note("the leaving of this node", mistake)
+            self._wait_for(f"a mistake of Headwater's ({type(mistake).__name__}: {mistake}); see its log")
 
     def _wait_for(self, what: str) -> None:
         if what != self.waits_for:

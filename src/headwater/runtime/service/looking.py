@@ -100,7 +100,13 @@ def part_line(plant: Plant, part: Part, rates: Rates, own: Peer, above: list[str
         is_held=part.is_held,
         activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
         store=plant.name.hex(),
+        waits_for=plant.engine.workforce.waits_for if _computes(part) else "",
     )
+
+
+def _computes(part: Part) -> bool:
+    """Whether workers are needed for what is here of an app: sources and sinks do without."""
+    return any(part.sink_name(number) is None for number in tuple(part.here))
 
 
 def unopened_line(own: Peer, store: str, troubles: list[str]) -> PartLine:
@@ -144,13 +150,14 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
     """Tell of all apps of which something is here. Not on the loop: the scheduler is asked."""
     busy = _busy_apps(plant) if parts else set()
     troubled = plant.troubles.apps()
+    is_waiting = bool(plant.engine.workforce.waits_for)
     told = {
         part.id: PartInShort(
             part.id,
             part.key,
             len(part.sources),
             has_failed=part.app.state is AppState.FAILED,
-            is_troubled=part.id in troubled,
+            is_troubled=part.id in troubled or (is_waiting and _computes(part)),
             is_idle=part.app.id not in busy and all(task.ended for task in list(part.sources.values())),
             is_open=True,
         )
@@ -236,7 +243,7 @@ def status_told(
     here = {number: part.node for part in parts for number in _numbers(part)}
     missing = _missing(app, parts, away, rooms or {})
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]
-    troubles = [f"{part.node}: {trouble}" for part in parts for trouble in part.troubles]
+    troubles = [f"{part.node}: {why}" for part in parts for why in (*part.troubles, part.waits_for) if why]
     return StatusTold(
         name=app.name,
         id=app.id,
@@ -309,7 +316,7 @@ def _state(app: Owned, parts: list[PartLine], missing: list[str], *, is_away: bo
         is_upgrading=app.upgrading is not None,
         has_failed=any(part.state == AppState.FAILED for part in parts),
         is_away=app.has_run and is_away,
-        is_troubled=any(part.troubles for part in parts),
+        is_troubled=any(part.troubles or part.waits_for for part in parts),
         runs=app.has_run and not missing,
         is_idle=is_out and all(part.is_idle for part in parts),
     )
@@ -349,6 +356,8 @@ def state_word(
 def _notes(app: Owned, waiting: int) -> list[str]:
     """Tell how far an upgrade is, or how the last one ended."""
     upgrade = app.upgrading
+    if upgrade is None and app.is_ending:
+        return ["it is being stopped, and deleted on all nodes"]
     if upgrade is None:
         return [app.note] if app.note else []
     words = {

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from headwater.model.errors import EngineError
 from headwater.runtime.service.local import few_spares
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import JOIN_MAX, NodeSettings
@@ -40,6 +41,16 @@ class PeersOfAMachine:
     async def drained(self) -> None:
         """Wait until every peer has given away all it had, and is not in the ring any more."""
         await asyncio.gather(*(service.draining.done.wait() for service in self.services))
+
+    async def broken(self) -> None:
+        """Wait until a mistake of ours has ended what a peer needs, and raise what is to be told of it."""
+        waits = [asyncio.create_task(service.broken.wait()) for service in self.services]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        raise EngineError(next(service.engine.broken for service in self.services if service.broken.is_set()))
 
     async def stop(self) -> None:
         """Stop all in good order."""

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 ACCOUNTS_MAX: Final = 10_000  # of nodes that left, for one app
 ACCOUNT_BYTES_MAX: Final = 4 << 10  # of one: some numbers, and reasons for which rows were dropped
+END_S: Final = 35.0  # that a user who stops an app waits for it, before they hear what is in the way
 CLAIMS_MAX: Final = 3  # of a name: the first meets an app that has ended, the second another that was quicker
 
 
@@ -54,6 +55,7 @@ class Ownership:
     def __init__(self, node: "NodeService") -> None:
         """Answer for those that the node keeps."""
         self._node = node
+        self.end_s = END_S
         self._taking: set[str] = set()  # names of apps that are being built
 
     def find(self, app: str) -> Owned:
@@ -163,8 +165,24 @@ class Ownership:
         self._node.keeping.keep(owned)
         away = {peer for peer, told in (await self._ask_parts(owned)).items() if told is None}
         if owned.id in self._node.keeping.owned:  # else it was stopped twice, and has ended by now
-            await self._node.end(owned.id).wait()
+            await self._ended(owned)
         await self.forgotten(owned, away)
+
+    async def _ended(self, owned: Owned) -> None:
+        """Wait until an app has ended everywhere; whoever asks for it hears after a while what is in the way."""
+        try:
+            async with asyncio.timeout(self.end_s):
+                await self._node.end(owned.id).wait()
+        except TimeoutError:
+            told = await self._ask_parts(owned)
+            lacking = [
+                f"{peer.address} {_how(one)}" for peer, one in told.items() if one is None or one.part is not None
+            ]
+            waits_for = ", ".join(lacking) or "no node says why"
+            raise self.refused(
+                f"{owned.name} is being stopped, and has not ended after {self.end_s:g} s: {waits_for}",
+                f"nothing more has to be done, it ends as soon as that can be; `headwater status {owned.name}` tells",
+            ) from None
 
     async def forgotten(self, owned: Owned, away: Container[Peer]) -> None:
         """Have all delete what they have of an app that has ended; those who are away do so when they are back."""
@@ -260,6 +278,13 @@ class Ownership:
         told = await self._ask_parts(owned)
         rooms = {peer.address: one.room for peer, one in told.items() if one is not None}
         return status_told(owned, self._node.own.address, _parts(told), _silent(told), rooms)
+
+
+def _how(told: PartTold | None) -> str:
+    if told is None:
+        return "is silent"
+    assert told.part is not None
+    return told.part.waits_for or "runs something of it still"
 
 
 def _parts(told: Mapping[Peer, PartTold | None]) -> list[PartLine]:

@@ -149,7 +149,7 @@ class Replies:
             node.config.capacity,
             len(node.plant.parts),
             node.wire.status().refused,
-            (*node.engine.notes, *node.mistakes.notes()),
+            node.engine.news,
             node.keeping.is_draining,
         )
 

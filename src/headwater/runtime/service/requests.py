@@ -161,6 +161,7 @@ class PartLine(msgspec.Struct, frozen=True):
     is_held: bool  # for an upgrade
     activity: Number  # grows with all that happens to the queues here
     store: Said  # the name of the store it is in
+    waits_for: Said = ""  # why nothing of it is computed here for now, as where Spark was lost; empty: it is
 
 
 class OwnedLine(msgspec.Struct, frozen=True):

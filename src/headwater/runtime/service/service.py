@@ -55,8 +55,10 @@ from headwater.overlay.events import CongestionChanged
 from headwater.overlay.messages import Leaving
 from headwater.overlay.mistakes import NoteMistake
 from headwater.runtime.config import NodeConfig
+from headwater.runtime.jvm import StartCutShort
 from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.wire import Wire
+from headwater.runtime.mistakes import Mistakes
 from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
 from headwater.runtime.service.asking import Asking
@@ -67,7 +69,6 @@ from headwater.runtime.service.holding import Holding
 from headwater.runtime.service.keeping import Keeping
 from headwater.runtime.service.leftovers import Leftovers
 from headwater.runtime.service.looking import Rates
-from headwater.runtime.service.mistakes import Mistakes
 from headwater.runtime.service.only_one import locked_identity
 from headwater.runtime.service.owning import Ownership
 from headwater.runtime.service.plant import KeptFlow, Plant, Startable
@@ -79,7 +80,7 @@ from headwater.runtime.service.upgrading import Upgrades
 from headwater.runtime.service.wishes import Wishes
 from headwater.runtime.settings import NodeSettings
 from headwater.runtime.shared_spark import SharedSpark
-from headwater.runtime.voices import Voice, speak_with
+from headwater.runtime.voices import Voice, speak_with, tell_death
 from headwater.runtime.worker import now_us
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,8 @@ class NodeService:
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[str, asyncio.Event] = {}
         self._is_active = asyncio.Event()
-        self._is_stopping = self.has_left = False
+        self._is_stopping = self.has_left = self._is_unwanted = False
+        self.broken = asyncio.Event()  # by a mistake of ours: nothing runs here any more, until it is started again
         self._congestion = 0.0  # as the machines know it
         self._identity = ExitStack()  # locked until it is closed
         self.rates = Rates()
@@ -127,7 +129,10 @@ class NodeService:
         """Open the store, start the engine, take the port, and join the others."""
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
-        await uncut(asyncio.to_thread(self._start_engine))
+        try:
+            await uncut(asyncio.to_thread(self._start_engine), hurry=self._cut_short)
+        except StartCutShort:
+            raise asyncio.CancelledError from None
         try:
             self._assemble()
         except HeadwaterError:
@@ -135,8 +140,10 @@ class NodeService:
             await asyncio.to_thread(self.engine.stop)
             raise
         self._tasks = [self._loop.create_task(self._carry_out_all()), self._loop.create_task(self._keep_house())]
+        for task in self._tasks:
+            tell_death(task, self.engine.broke)
         await self.plant.reopen()
-        self.wire.start()
+        self.wire.start(self.engine.broke)
         self._join()
         for owned in list(self.keeping.owned.values()):
             if not owned.has_ended:
@@ -148,14 +155,26 @@ class NodeService:
             self.handle(DrainWanted())
 
     def _start_engine(self) -> None:
-        engine = Engine(
+        self.engine = Engine(
             self._engine_config,
             on_rows_passed=self._rows_passed,
             spark=self._spark,
+            mistakes=self.mistakes,
+            on_broken=self._broke,
         )
-        engine.start()
-        self.engine = engine
+        if self._is_unwanted:
+            self.engine.workforce.cut_short()
+        self.engine.start()
         forget_texts(self.settings.flows)  # ours alone: the store lets in one node at a time
+
+    def _broke(self) -> None:
+        self._loop.call_soon_threadsafe(self.broken.set)
+
+    def _cut_short(self) -> None:
+        """Have the engine not go on starting: Spark takes its time, and nobody wants it any more."""
+        self._is_unwanted = True
+        if hasattr(self, "engine"):
+            self.engine.workforce.cut_short()
 
     def _rows_passed(self, instances: Sequence[InstanceId]) -> None:
         self.plant.rows_passed(instances)
@@ -311,8 +330,8 @@ class NodeService:
     async def _carefully(self, doing: Awaitable[object], tried_again: Startable | None = None) -> None:
         try:
             await doing
-        except Exception as mistake:  # our mistake: it must be heard, and must not keep others from running
-            log.exception("something that the node wanted was not done")
+        except Exception as mistake:  # ours: it must be heard, and must not keep others from running
+            self.mistakes.note("something that the node wanted", mistake)
             if tried_again is not None:
                 self.plant.postpone(tried_again, f"unforeseen ({type(mistake).__name__}): {mistake}")
 

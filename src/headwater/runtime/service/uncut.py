@@ -1,14 +1,17 @@
 """What is not to be cut off in the middle: a thread goes on whoever has given up waiting for it."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def uncut(doing: Awaitable[T]) -> T:
-    """Wait for something to its end; whoever is cancelled meanwhile is so at their next wait, and can undo it."""
+async def uncut(doing: Awaitable[T], *, hurry: Callable[[], None] = lambda: None) -> T:
+    """Wait for something to its end; whoever is cancelled meanwhile is so at their next wait, and can undo it.
+
+    `hurry` is called then, to have it end soon.
+    """
     task, us = asyncio.ensure_future(doing), asyncio.current_task()
     assert us is not None
     is_cancelled = False
@@ -17,6 +20,7 @@ async def uncut(doing: Awaitable[T]) -> T:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             is_cancelled = True
+            hurry()
     if is_cancelled:
         us.cancel()
     return task.result()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 0.25
+STEP_AGAIN_S: Final = 10.0  # after a mistake of ours, which may come again
 ADOPTED_WITHIN_S: Final = 600.0  # as long as instances wait for a host that is away (`keeper_silence_max`)
 
 
@@ -213,12 +214,20 @@ class Upgrades:
     # --- step by step -------------------------------------------------------------------------------------------------
 
     async def _replace_or_tell(self, owned: Owned) -> None:
-        try:
-            await self._replace(owned)
-        except Exception as mistake:  # ours: sources must not stay held for it, as long as all can be taken back
-            log.exception("the upgrade of %s has failed", owned.id)
-            if owned.upgrading is not None and owned.upgrading.phase is Phase.DRAINING:
-                await self._give_up(owned, str(mistake))
+        """Replace it; a step that fails by a mistake of ours is taken back, or if it is too late for that, again."""
+        while True:
+            try:
+                await self._replace(owned)
+                return
+            except Exception as mistake:
+                self._node.mistakes.note("a step of an upgrade", mistake)
+                if owned.upgrading is None:
+                    return
+                if owned.upgrading.phase is Phase.DRAINING:  # sources must not stay held for it
+                    await self._give_up(owned, str(mistake))
+                    return
+                owned.note = f"a step of it has failed, and is taken again ({type(mistake).__name__}: {mistake})"
+                await asyncio.sleep(STEP_AGAIN_S)
 
     async def _replace(self, owned: Owned) -> None:
         plan = owned.upgrading

@@ -4,6 +4,7 @@ A neighbour may have found words that bring it about as often as it likes, so a 
 """
 
 import logging
+import threading
 from traceback import extract_tb
 from typing import Final
 
@@ -19,22 +20,29 @@ class Mistakes:
         """Begin without any."""
         self.count = 0
         self._told: set[tuple[str, str, int]] = set()
+        self._noting = threading.Lock()  # every thread of a node may make one
 
-    def note(self, where: str, mistake: Exception) -> None:
+    def note(self, where: str, mistake: BaseException) -> None:
         """Count a mistake, and log it if it is of a new kind."""
-        self.count += 1
+        if self._is_news(where, mistake):
+            log.error(
+                "%s was not done: a mistake of Headwater's, please report it; all else goes on, and the next ones of "
+                "its kind are counted (`headwater nodes`)",
+                where,
+                exc_info=mistake,
+            )
+        else:
+            log.debug("%s was not done, again: %s", where, mistake)
+
+    def _is_news(self, where: str, mistake: BaseException) -> bool:
         frames = extract_tb(mistake.__traceback__)
         kind = (where, type(mistake).__name__, (frames[-1].lineno or 0) if frames else 0)
-        if kind in self._told or len(self._told) >= KINDS_MAX:
-            log.debug("%s was not done, again: %s", where, mistake)
-            return
-        self._told.add(kind)
-        log.error(
-            "%s was not done: a mistake of Headwater's, please report it; all else goes on, and the next ones of its "
-            "kind are counted (`headwater nodes`)",
-            where,
-            exc_info=mistake,
-        )
+        with self._noting:
+            self.count += 1
+            if kind in self._told or len(self._told) >= KINDS_MAX:
+                return False
+            self._told.add(kind)
+            return True
 
     def notes(self) -> tuple[str, ...]:
         """Return what operators have to know."""
