@@ -24,14 +24,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.entries import Suffixes, key_suffix, space_prefix
-from headwater.model.errors import FlowError
+from headwater.model.errors import FlowError, StoreError
 from headwater.model.keys import encode_key, keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
 from headwater.operators.processor_entries import EXPIRIES, PRESENT, SEEDED, TIMERS, Desk, is_hashed, part_of
 from headwater.operators.processor_rows import GIVEN, MADE, Keys, Made, key_schema
-from headwater.operators.processor_state import Phase, ProcessorHandle, due_timers, forget_expired
+from headwater.operators.processor_schemas import DeclaredVariables
+from headwater.operators.processor_state import Phase, ProcessorHandle, declared_by, due_timers, forget_expired
 from headwater.operators.spark_names import ExpiredTimerInfo, TimerValues
 
 ProcessorForm = Literal["pandas", "rows"]
@@ -84,6 +85,11 @@ class Process(TimedOperator):
     def state_settings(self) -> Mapping[str, object]:
         """Timers are of one time or the other; the variables are the processor's own."""
         return {"time_mode": self.time_mode}
+
+    @property
+    def state_variables(self) -> DeclaredVariables | None:
+        """What the processor declares in `init`."""
+        return declared_by(self.processor, self.time_mode)
 
     @property
     def columns_needed(self) -> tuple[str, ...]:
@@ -207,6 +213,8 @@ class ProcessLogic:
             self._handle.lay(desk, moment.now_us // _MILLISECOND)
             if self._processor is None:
                 self._open()
+            self._handle.meet(desk)
+            self._handle.keep_schemas(desk)
             self._give_initial_state(moment, desk)
             yield desk
             desk.hand_over()
@@ -268,7 +276,7 @@ class ProcessLogic:
     def _keys(self, moment: Moment, schema: pa.Schema | None = None) -> Keys:
         """Return how keys are shown, by the types of these rows, which timers will need too, or by those of earlier."""
         kept = moment.state.shared(_KEY_SCHEMA)
-        known = None if kept is None else pa.ipc.read_schema(pa.py_buffer(kept))
+        known = None if kept is None else _read_schema(kept)
         if schema is not None:
             known = key_schema(schema, self._config.key_columns, known)
             moment.state.share(_KEY_SCHEMA, known.serialize().to_pybytes())
@@ -300,6 +308,13 @@ class ProcessLogic:
         for group in new:
             desk.put(markers[group], PRESENT)
         desk.hand_over()  # timers are looked for in the turn
+
+
+def _read_schema(kept: bytes) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(kept))
+    except (pa.ArrowException, OSError, EOFError) as damage:
+        raise StoreError(f"the types of a processor's keys are damaged: {damage}") from damage
 
 
 def _watermark_ms(moment: Moment) -> int:
