@@ -244,7 +244,8 @@ class ProcessorHandle:
 def declared_by(processor: Any, time_mode: str) -> DeclaredVariables | None:
     """Return what a processor declares, by running `init` of a copy over no state, as Spark's driver does.
 
-    None if `init` raises: it may need what only a worker has, and if not, the first turn tells what is wrong with it.
+    Raises FlowError if a schema cannot be kept. None if `init` raises anything else: it may need what only a worker
+    has, and if not, the first turn tells what is wrong with it.
     """
     handle = ProcessorHandle(time_mode)
     handle.lay(Desk(OperatorState(_NoState())), 0)
@@ -254,6 +255,8 @@ def declared_by(processor: Any, time_mode: str) -> DeclaredVariables | None:
         found = handle.declared
         handle.phase = Phase.CLOSED
         tried.close()
+    except FlowError:  # a schema that is none
+        raise
     except Exception:  # a user's code may raise anything
         if handle.unfit:
             raise FlowError(handle.unfit[0]) from None

@@ -34,7 +34,7 @@ def row_change(older: pa.Schema, newer: pa.Schema) -> Change:
 
 def value_change(older: pa.DataType, newer: pa.DataType, at: str = "it") -> Change | None:
     """Return how a kept value becomes one of another type, None if it stays as it is; raises Unreadable."""
-    if pa.types.is_null(older):
+    if pa.types.is_null(older) or older.equals(newer):
         return None
     for is_kind, change in _COMPOUNDS:
         if is_kind(older) and is_kind(newer):
