@@ -18,8 +18,8 @@ from headwater.operators.processing import Process
 from headwater.operators.processor_entries import LISTS
 from headwater.operators.spark_types import arrow_schema
 from headwater.operators.state_values import WrongState, decode_value, encode_value
-from tests.operators.pyspark_processors import InBothForms
 from tests.operators.timed_bench import TimedBench
+from tests.pyspark_suite.processors import InBothForms
 
 VALUES: list[Any] = [
     (1, "two", [3.0, None]),

@@ -27,14 +27,14 @@ from headwater.operators.processing import LAST_WATERMARK_MS, Process, form_of_p
 from headwater.operators.processor_entries import EXPIRIES
 from headwater.operators.spark_types import arrow_schema
 from headwater.operators.state import OperatorState
-from tests.operators.pyspark_processors import (
+from tests.operators.timed_bench import DictStore, TimedBench
+from tests.pyspark_suite.processors import (
     AddingWithTimers,
     InBothForms,
     RunningCount,
     SessionTimeout,
     WordFrequency,
 )
-from tests.operators.timed_bench import DictStore, TimedBench
 
 FORMS = pytest.mark.parametrize("form", ["pandas", "rows"])
 

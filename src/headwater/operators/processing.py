@@ -56,6 +56,7 @@ class Process(TimedOperator):
     time_mode: TimeMode = "none"
     event_time: str | None = None  # in time mode eventtime, rows that are late by this column are not handled
     initial_state: pa.Table | None = None
+    rows_per_frame: int | None = None  # at most; a key with more rows in a batch gets several DataFrames in one call
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -63,6 +64,8 @@ class Process(TimedOperator):
             raise FlowError(f"form={self.form!r} is unknown; a processor takes 'pandas' DataFrames or 'rows'")
         if self.time_mode not in ("none", "processingtime", "eventtime"):
             raise FlowError(f"time mode {self.time_mode!r} is unknown; use 'none', 'processingtime' or 'eventtime'")
+        if self.rows_per_frame is not None and self.rows_per_frame < 1:
+            raise FlowError(f"rows_per_frame={self.rows_per_frame}: a DataFrame needs room for one row at least")
         for column in self.key_columns:
             if self.initial_state is not None and column not in self.initial_state.column_names:
                 raise FlowError(f"the initial state has no column {column!r}, which is part of the key")
@@ -237,7 +240,7 @@ class ProcessLogic:
 
     def _handle_rows(self, batch: pa.RecordBatch, desk: Desk, keys: Keys, times: TimerValues, made: Made) -> None:
         grouped = self._by_key(batch)
-        given = GIVEN[self._config.form](batch, grouped.order)
+        given = GIVEN[self._config.form](batch, grouped.order, self._config.rows_per_frame)
         desk.fetch(self._handle.entries(one.part for one in grouped.keys))
         for one in grouped.keys:
             self._turn_to(one)
@@ -299,7 +302,10 @@ class ProcessLogic:
         new = {group for group, marker in markers.items() if desk.read(marker) is None}
         if not new:
             return
-        keys, given = self._keys(moment, batch.schema), GIVEN[self._config.form](batch, grouped.order)
+        keys, given = (
+            self._keys(moment, batch.schema),
+            GIVEN[self._config.form](batch, grouped.order, self._config.rows_per_frame),
+        )
         for one in grouped.keys:
             if one.part[:2] in new:
                 self._turn_to(one)

@@ -35,22 +35,27 @@ class Given(Protocol):
 class Frames:
     """The rows of a batch as DataFrames."""
 
-    def __init__(self, batch: pa.RecordBatch, order: Positions) -> None:
-        """Take the rows in this order."""
+    def __init__(self, batch: pa.RecordBatch, order: Positions, rows_max: int | None = None) -> None:
+        """Take the rows in this order, so many in one DataFrame at most."""
+        self._rows_max = rows_max
         self._frame = _for_pandas(batch).to_pandas(maps_as_pydicts="lossy").take(order)
 
     def of_key(self, start: int, end: int) -> Iterator[pd.DataFrame]:
-        """Return the rows as one DataFrame."""
+        """Return the rows as one DataFrame, or as several where there are more rows than one may have."""
+        size = self._rows_max or end - start
+        return iter([self._part(first, min(first + size, end)) for first in range(start, end, size)])
+
+    def _part(self, start: int, end: int) -> pd.DataFrame:
         frame = self._frame.iloc[start:end].copy(deep=False)  # not deep: no other key sees these rows
         frame.index = pd.RangeIndex(end - start)
-        return iter((frame,))
+        return frame
 
 
 class Rows:
     """The rows of a batch as PySpark's rows."""
 
-    def __init__(self, batch: pa.RecordBatch, order: Positions) -> None:
-        """Take the rows in this order."""
+    def __init__(self, batch: pa.RecordBatch, order: Positions, rows_max: int | None = None) -> None:
+        """Take the rows in this order; they are given one by one anyway."""
         taken = batch.take(pa.array(order))
         self._make = row_maker(batch.schema.names)
         self._values = list(zip(*(_in_microseconds(column).to_pylist() for column in taken.columns), strict=True))
@@ -61,7 +66,7 @@ class Rows:
         return (make(*values) for values in self._values[start:end])
 
 
-GIVEN: Final[dict[str, Callable[[pa.RecordBatch, Positions], Given]]] = {"pandas": Frames, "rows": Rows}
+GIVEN: Final[dict[str, Callable[[pa.RecordBatch, Positions, int | None], Given]]] = {"pandas": Frames, "rows": Rows}
 
 
 def _for_pandas(batch: pa.RecordBatch) -> pa.RecordBatch:
