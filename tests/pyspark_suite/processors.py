@@ -206,6 +206,24 @@ class MapsForAYear(Maps):
     ttl_ms = 31_536_000_000
 
 
+class MapsToRead(InBothForms):
+    """Counts rows under two keys of a map that lives for a year, removes the first, and has a list that stays empty."""
+
+    def init(self, handle: Any) -> None:
+        self.counts = handle.getMapState("mapState", "name string", "count int", 31_536_000_000)
+        self.listed = handle.getListState("listState", "name string")
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Keep nothing of it."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        count = sum(1 for _ in self.each(rows))
+        for name in ("key1", "key2"):
+            self.counts.updateValue((name,), (count,))
+        self.counts.removeKey(("key1",))
+        yield self.made(id=key[0], countAsString=str(count))
+
+
 class TimeToLive(InBothForms):
     """Counts rows in four ways, three of which live ten seconds; key 0 does not renew them in its second batch."""
 
@@ -349,18 +367,6 @@ class AddingOverAList(ListOfInitialState):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         yield from Adding.handleInputRows(self, key, rows, timerValues)
-
-
-class ToldList(InBothForms):
-    """Tells the elements of a list that `Lists` has kept, a row for each."""
-
-    def init(self, handle: Any) -> None:
-        element = StructType([StructField("temperature", IntegerType(), True)])
-        self.one = handle.getListState("listState1", element)
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-        for (value,) in self.one.get():
-            yield self.made(id=key[0], initVal=value)
 
 
 class Earliest(InBothForms):

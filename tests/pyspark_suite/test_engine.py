@@ -244,7 +244,7 @@ def test_timers_single_partition(form: ProcessorForm, tmp_path: Path) -> None:
     test_event_time(form)
     test_proc_timer(form)
     test_init_state_with_timers(form)
-    test_restart_with_multiple_rows_init_state(form)
+    test_restart_with_multiple_rows_init_state(form, tmp_path)
 
 
 def chained(form: ProcessorForm, *keys: str) -> list[tuple[int, int]]:
@@ -347,13 +347,14 @@ def test_init_state_of_several_rows(form: ProcessorForm) -> None:
 
 
 @FORMS
-def test_restart_with_multiple_rows_init_state(form: ProcessorForm) -> None:
-    """What one processor has kept in a list is the initial state of another, row by row."""
-    first = bench(theirs.Lists(form), form, COUNTS, "processingtime")
-    first.rows(readings(FIRST))
-    told = bench(theirs.ToldList(form), form, "id string, initVal int", "processingtime")
-    told.kept = dict(first.kept)
-    initial = pa.Table.from_pylist(told.rows(readings(THIRD)), schema=arrow_schema("id string, initVal int"))
+def test_restart_with_multiple_rows_init_state(form: ProcessorForm, tmp_path: Path) -> None:
+    """What one processor has kept in a list is read, and is the initial state of another, row by row."""
+    on_a_node(theirs.Lists(form), form, tmp_path, FIRST)
+    kept = hw.read_state(tmp_path, "f", "it", "listState1").to_pylist()
+    initial = pa.Table.from_pylist(
+        [{"id": row["key"]["id"], "initVal": row["value"]["temperature"]} for row in kept],
+        schema=arrow_schema("id string, initVal int"),
+    )
     assert initial.num_rows == 10
     on = bench(theirs.AddingOverAList(form), form, "id string, value string", initial_state=initial)
     assert pairs(on.rows(readings(FIRST)), "id", "value") == [("0", str(123 + 46)), ("1", str(146 + 346))]
@@ -365,6 +366,74 @@ def test_restart_with_multiple_rows_init_state(form: ProcessorForm) -> None:
     for row in made:
         assert sorted(map(int, row["value"].split(","))) == [20, 20, 111, 120, 120]
     assert {row["id"] for row in made} == {"0", "1"}
+
+
+def on_a_node(processor: Any, form: ProcessorForm, store: Path, *batches: list[tuple[str, int]], **more: Any) -> None:
+    """Run batches on a node, each a run of its own on the same store."""
+    rows: list[tuple[str, int]] = []
+    for batch in batches:
+        rows += batch
+        source = hw.read.iterable(readings(rows).to_pylist(), name="rows").key_by("id")
+        made = source.process(processor, COUNTS, form=form, name="it", time_mode="ProcessingTime", **more)
+        hw.run(hw.flow("f", made.sink(hw.to.nothing(), name="out")), spark=False, store=store)
+
+
+def declared(store: Path) -> dict[str, tuple[str, bool]]:
+    """Return the variables of the processor in a store: their kinds, and whether they have a time to live."""
+    found = hw.read_state(store, "f", "it").to_pylist()
+    assert {(row["operator"], row["instances"], row["time_mode"]) for row in found} == {("it", 1, "processingtime")}
+    return {row["variable"]: (row["kind"], row["ttl_ms"] is not None) for row in found}
+
+
+def check_map_metadata(form: ProcessorForm, store: Path, **more: Any) -> None:
+    """Look at a map with a time to live, and at a list that is empty."""
+    on_a_node(theirs.MapsToRead(form), form, store, FIRST, **more)
+    assert declared(store) == {"mapState": ("Map", True), "listState": ("List", False), "timers": ("Timer", False)}
+    kept = sorted(hw.read_state(store, "f", "it", "mapState").to_pylist(), key=lambda row: row["key"]["id"])
+    assert [(row["key"], row["map_key"], row["value"]) for row in kept] == [
+        ({"id": id_}, {"name": "key2"}, {"count": 2}) for id_ in "01"
+    ]
+    assert len({row["expires_ms"] for row in kept}) == 1
+    assert kept[0]["expires_ms"] is not None
+    assert hw.read_state(store, "f", "it", "listState").num_rows == 0
+    assert hw.read_state(store, "f", "it", "timers").num_rows == 0
+
+
+@FORMS
+def test_map_state_metadata(form: ProcessorForm, tmp_path: Path) -> None:
+    """What there is in a state can be looked at from outside."""
+    check_map_metadata(form, tmp_path)
+
+
+@FORMS
+def test_map_state_metadata_with_init_state(form: ProcessorForm, tmp_path: Path) -> None:
+    """Also where there was an initial state."""
+    initial = pa.table({"id": ["0", "3"], "temperature": pa.array([789, 987], pa.int32())})
+    check_map_metadata(form, tmp_path, initial_state=initial)
+
+
+@FORMS
+def test_list_state_metadata(form: ProcessorForm, tmp_path: Path) -> None:
+    """The elements of several lists, in their order."""
+    on_a_node(theirs.Lists(form), form, tmp_path, FIRST, SECOND)
+    lists = dict.fromkeys(("listState1", "listState2", "listStateTimestamp"), ("List", False))
+    assert declared(tmp_path) == {**lists, "timers": ("Timer", False)}
+    for name, last in (("listState1", 111), ("listState2", 222)):
+        found: dict[str, list[int]] = {"0": [], "1": []}
+        for row in hw.read_state(tmp_path, "f", "it", name).to_pylist():
+            found[row["key"]["id"]].append(row["value"]["temperature"])
+        assert found == {"0": [120, 20, last, 120, 20], "1": [120, 20, last, 120, 20]}
+
+
+@FORMS
+def test_value_state_metadata(form: ProcessorForm, tmp_path: Path) -> None:
+    """Values as they are now: there is no feed of changes, and no state of earlier batches."""
+    for batches, expected in (((FIRST,), {"0": 1, "1": 2}), ((FIRST, SECOND), {"0": 4, "1": 3})):
+        store = tmp_path / str(len(batches))
+        on_a_node(VIOLATIONS[form], form, store, *batches)
+        assert declared(store) == {"numViolations": ("Value", False), "timers": ("Timer", False)}
+        kept = hw.read_state(store, "f", "it", "numViolations").to_pylist()
+        assert {row["key"]["id"]: row["value"]["value"] for row in kept} == expected
 
 
 @FORMS
@@ -508,10 +577,20 @@ def test_int_to_decimal_coercion(form: ProcessorForm) -> None:
 
 def test_records_limit() -> None:
     """With `rows_per_frame`, what `maxRecordsPerBatch` is in Spark; of DataFrames alone."""
-    for limit, first, second in ((1, (2, 2), (3, 2)), (2, (1, 1), (2, 1)), (None, (1, 1), (1, 1))):
+    check_frames("rows_per_frame", ((1, (2, 2), (3, 2)), (2, (1, 1), (2, 1)), (None, (1, 1), (1, 1))))
+
+
+def test_bytes_limit() -> None:
+    """With `bytes_per_frame`, what `maxBytesPerBatch` is in Spark: by the size that rows have on average."""
+    check_frames("bytes_per_frame", ((2, (2, 2), (3, 2)), (100_000, (1, 1), (1, 1))))
+
+
+def check_frames(name: str, cases: Any) -> None:
+    """Look in how many DataFrames the rows of two batches come, under several limits, with an initial state and not."""
+    for limit, first, second in cases:
         for more in ({}, {"initial_state": INITIAL}):
-            on = bench(theirs.Frames("pandas"), "pandas", "id string, chunkCount int", rows_per_frame=limit, **more)
+            on = bench(theirs.Frames("pandas"), "pandas", "id string, chunkCount int", **{name: limit}, **more)
             assert pairs(on.rows(readings(FIRST)), "id", "chunkCount") == list(zip("01", first, strict=True))
             assert pairs(on.rows(readings(SECOND)), "id", "chunkCount") == list(zip("01", second, strict=True))
-    with pytest.raises(hw.FlowError, match="rows_per_frame=0"):
-        bench(theirs.Frames("pandas"), "pandas", "id string", rows_per_frame=0)
+    with pytest.raises(hw.FlowError, match=f"{name}=0"):
+        bench(theirs.Frames("pandas"), "pandas", "id string", **{name: 0})

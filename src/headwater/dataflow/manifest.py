@@ -15,7 +15,7 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Declaration, Input
 from headwater.model.errors import FlowError
 from headwater.operators.base import Operator
-from headwater.operators.processor_schemas import Declared
+from headwater.operators.processor_schemas import Declared, DeclaredVariables
 
 SETTING_CHARS_MAX: Final = 2_000  # a model built of hundreds of parts describes itself at length
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory: another one in every run
@@ -34,6 +34,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     columns: tuple[str, ...] = ()  # of a sink that has had rows of these, and can take no others; empty: unknown
     variables: dict[str, tuple[Declared, ...]] = {}  # of the state, each as all versions have declared it, oldest first
     forgotten: tuple[str, ...] = ()  # variables that this version deletes, perhaps to declare them anew
+    ttl_ms: dict[str, int] = {}  # of variables that have a time to live
 
     @property
     def what(self) -> str:
@@ -70,8 +71,8 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def form(self) -> "Manifest":
-        """All but the schemas of state variables, which may change while the flow stays the same."""
-        kept = (msgspec.structs.replace(one, variables={}, forgotten=()) for one in self.kept)
+        """All but how state variables are declared, which may change while the flow stays the same."""
+        kept = (msgspec.structs.replace(one, variables={}, forgotten=(), ttl_ms={}) for one in self.kept)
         return msgspec.structs.replace(self, kept=tuple(kept))
 
 
@@ -90,7 +91,7 @@ def _kept(graph: Graph, declared: Declaration) -> Kept | None:
         settings = part.state_settings
         if settings is None:
             return None
-        variables, forgotten = _variables(declared.name, part)
+        found = _variables(declared.name, part)
         return Kept(
             name=declared.name,
             role="operator",
@@ -99,8 +100,9 @@ def _kept(graph: Graph, declared: Declaration) -> Kept | None:
             key=part.key,
             key_types=_types(graph, declared.inputs[0], part.key),
             settings=_texts(settings),
-            variables=variables,
-            forgotten=forgotten,
+            variables={name: (one,) for name, one in found.by_name.items()},
+            forgotten=found.forgotten,
+            ttl_ms=found.ttl_ms,
         )
     settings = _texts(part.position_settings) if isinstance(part, Resuming) else {}
     if is_source(part):
@@ -110,14 +112,11 @@ def _kept(graph: Graph, declared: Declaration) -> Kept | None:
     return Kept(declared.name, "sink", part.kind, settings=settings, columns=columns)
 
 
-def _variables(name: str, part: Operator) -> tuple[dict[str, tuple[Declared, ...]], tuple[str, ...]]:
+def _variables(name: str, part: Operator) -> DeclaredVariables:
     try:
-        found = part.state_variables
+        return part.state_variables or DeclaredVariables({})
     except FlowError as refusal:
         raise FlowError(f"{part.kind} {name!r}: {refusal}") from None
-    if found is None:
-        return {}, ()
-    return {variable: (one,) for variable, one in found.by_name.items()}, found.forgotten
 
 
 def _columns(graph: Graph, given: Input) -> tuple[str, ...]:

@@ -24,13 +24,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.entries import Suffixes, key_suffix, space_prefix
-from headwater.model.errors import FlowError, StoreError
+from headwater.model.errors import FlowError
 from headwater.model.keys import encode_key, keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
 from headwater.operators.processor_entries import EXPIRIES, PRESENT, SEEDED, TIMERS, Desk, is_hashed, part_of
-from headwater.operators.processor_rows import GIVEN, MADE, Keys, Made, key_schema
+from headwater.operators.processor_rows import (
+    GIVEN,
+    MADE,
+    Given,
+    Keys,
+    Made,
+    Positions,
+    keep_key_schema,
+    kept_key_schema,
+    key_schema,
+)
 from headwater.operators.processor_schemas import DeclaredVariables
 from headwater.operators.processor_state import Phase, ProcessorHandle, declared_by, due_timers, forget_expired
 from headwater.operators.spark_names import ExpiredTimerInfo, TimerValues
@@ -40,7 +50,6 @@ TimeMode = Literal["none", "processingtime", "eventtime"]
 
 LAST_WATERMARK_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last that Python's dates can tell
 
-_KEY_SCHEMA: Final = "key schema"
 _MILLISECOND: Final = 1_000
 
 
@@ -57,6 +66,7 @@ class Process(TimedOperator):
     event_time: str | None = None  # in time mode eventtime, rows that are late by this column are not handled
     initial_state: pa.Table | None = None
     rows_per_frame: int | None = None  # at most; a key with more rows in a batch gets several DataFrames in one call
+    bytes_per_frame: int | None = None  # at most, as far as the rows of a batch are of one size; one row at least
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -64,11 +74,19 @@ class Process(TimedOperator):
             raise FlowError(f"form={self.form!r} is unknown; a processor takes 'pandas' DataFrames or 'rows'")
         if self.time_mode not in ("none", "processingtime", "eventtime"):
             raise FlowError(f"time mode {self.time_mode!r} is unknown; use 'none', 'processingtime' or 'eventtime'")
-        if self.rows_per_frame is not None and self.rows_per_frame < 1:
-            raise FlowError(f"rows_per_frame={self.rows_per_frame}: a DataFrame needs room for one row at least")
+        for name, limit in (("rows_per_frame", self.rows_per_frame), ("bytes_per_frame", self.bytes_per_frame)):
+            if limit is not None and limit < 1:
+                raise FlowError(f"{name}={limit}: a DataFrame needs room for one row at least")
         for column in self.key_columns:
             if self.initial_state is not None and column not in self.initial_state.column_names:
                 raise FlowError(f"the initial state has no column {column!r}, which is part of the key")
+
+    def given(self, batch: pa.RecordBatch, order: Positions) -> Given:
+        """Return the rows of a batch in the form of the processor."""
+        limits = [] if self.rows_per_frame is None else [self.rows_per_frame]
+        if self.bytes_per_frame is not None:
+            limits.append(max(1, self.bytes_per_frame * batch.num_rows // max(1, batch.nbytes)))
+        return GIVEN[self.form](batch, order, min(limits, default=None))
 
     def open(self) -> TimedLogic:
         """Return the logic, with a processor of its own."""
@@ -240,7 +258,7 @@ class ProcessLogic:
 
     def _handle_rows(self, batch: pa.RecordBatch, desk: Desk, keys: Keys, times: TimerValues, made: Made) -> None:
         grouped = self._by_key(batch)
-        given = GIVEN[self._config.form](batch, grouped.order, self._config.rows_per_frame)
+        given = self._config.given(batch, grouped.order)
         desk.fetch(self._handle.entries(one.part for one in grouped.keys))
         for one in grouped.keys:
             self._turn_to(one)
@@ -278,11 +296,10 @@ class ProcessLogic:
 
     def _keys(self, moment: Moment, schema: pa.Schema | None = None) -> Keys:
         """Return how keys are shown, by the types of these rows, which timers will need too, or by those of earlier."""
-        kept = moment.state.shared(_KEY_SCHEMA)
-        known = None if kept is None else _read_schema(kept)
+        known = kept_key_schema(moment.state)
         if schema is not None:
             known = key_schema(schema, self._config.key_columns, known)
-            moment.state.share(_KEY_SCHEMA, known.serialize().to_pybytes())
+            keep_key_schema(moment.state, known)
         assert known is not None, "a timer was registered, but not which types its key has"
         return Keys(known, self._config.form)
 
@@ -304,7 +321,7 @@ class ProcessLogic:
             return
         keys, given = (
             self._keys(moment, batch.schema),
-            GIVEN[self._config.form](batch, grouped.order, self._config.rows_per_frame),
+            self._config.given(batch, grouped.order),
         )
         for one in grouped.keys:
             if one.part[:2] in new:
@@ -314,13 +331,6 @@ class ProcessLogic:
         for group in new:
             desk.put(markers[group], PRESENT)
         desk.hand_over()  # timers are looked for in the turn
-
-
-def _read_schema(kept: bytes) -> pa.Schema:
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(kept))
-    except (pa.ArrowException, OSError, EOFError) as damage:
-        raise StoreError(f"the types of a processor's keys are damaged: {damage}") from damage
 
 
 def _watermark_ms(moment: Moment) -> int:

@@ -41,7 +41,7 @@ class MapState(Variable):
         """Return the value of a key of the map as a row, or None."""
         desk = self._desk("getting value")
         pair = self._alive(desk, key)
-        return None if pair is None else self.kept.decode_row(desk, _split_pair(*pair)[1])
+        return None if pair is None else self.kept.decode_row(desk, split_pair(*pair)[1])
 
     def containsKey(self, key: Iterable[Any]) -> bool:
         """Whether the map has this key."""
@@ -52,7 +52,7 @@ class MapState(Variable):
         desk = self._desk("updating map state value")
         encoded_key, encoded = self._keys.encode(key), self.kept.encode(value)
         rest = _rest_of(encoded_key)
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, rest, self._expiry_ms())
         pair = encoded if rest == encoded_key else len(encoded_key).to_bytes(4, "big") + encoded_key + encoded
         desk.put_under(self._prefix(), rest, with_expiry(pair, self._expiry_ms()))
@@ -73,7 +73,7 @@ class MapState(Variable):
         """Forget a key of the map."""
         desk = self._desk("removing key from map state")
         rest = _rest_of(self._keys.encode(key))
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, rest, NEVER)
         desk.delete(self._prefix() + rest)
 
@@ -82,7 +82,7 @@ class MapState(Variable):
         desk = self._desk("clearing map state")
         prefix = self._prefix()
         for rest, _ in desk.under(prefix):
-            if self._ttl_ms:
+            if self.ttl_ms:
                 self._reindex(desk, rest, NEVER)
             desk.delete(prefix + rest)
 
@@ -103,7 +103,7 @@ class MapState(Variable):
 
     def _pairs(self, desk: Desk) -> list[tuple[bytes, bytes]]:
         found = desk.under(self._prefix())
-        return [_split_pair(rest, stored) for rest, stored in found if is_alive(stored, self._here.now_ms)]
+        return [split_pair(rest, stored) for rest, stored in found if is_alive(stored, self._here.now_ms)]
 
     def _reindex(self, desk: Desk, rest: bytes, expiry_ms: int) -> None:
         prefix = self._prefix()
@@ -118,7 +118,7 @@ def _rest_of(encoded_key: bytes) -> bytes:
     return _HASHED + blake2b(encoded_key, digest_size=32).digest()
 
 
-def _split_pair(rest: bytes, stored: bytes) -> tuple[bytes, bytes]:
+def split_pair(rest: bytes, stored: bytes) -> tuple[bytes, bytes]:
     """Return the bytes of a map's key and of its value; a key too long for the name is kept with the value."""
     kept = without_expiry(stored)
     if rest[:1] != _HASHED:

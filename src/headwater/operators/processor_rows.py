@@ -13,12 +13,15 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from headwater.model.errors import StoreError
 from headwater.model.keys import decode_key
 from headwater.model.quoting import cause, quoted
 from headwater.operators.functions import WrongResult
 from headwater.operators.spark_names import row_maker
 from headwater.operators.spark_types import spark_type
+from headwater.operators.state import OperatorState
 
+_KEY_SCHEMA: Final = "key schema"
 _SCALE_MAX: Final = 38 - 20  # behind the point, where 20 digits before it must have room
 
 Positions = npt.NDArray[np.intp]
@@ -135,6 +138,20 @@ def key_schema(schema: pa.Schema, columns: Sequence[str], known: pa.Schema | Non
     if known is not None:
         types |= {name: known.field(name).type for name in columns if pa.types.is_null(types[name])}
     return pa.schema(list(types.items()))
+
+
+def kept_key_schema(state: OperatorState) -> pa.Schema | None:
+    """Return the types that keys have had so far; None before the first."""
+    kept = state.shared(_KEY_SCHEMA)
+    try:
+        return None if kept is None else pa.ipc.read_schema(pa.py_buffer(kept))
+    except (pa.ArrowException, OSError, EOFError) as damage:
+        raise StoreError(f"the types of a processor's keys are damaged: {damage}") from damage
+
+
+def keep_key_schema(state: OperatorState, schema: pa.Schema) -> None:
+    """Keep the types of keys for timers, which have the bytes of a key alone."""
+    state.share(_KEY_SCHEMA, schema.serialize().to_pybytes())
 
 
 def _key_type(kind: pa.DataType) -> pa.DataType:

@@ -50,6 +50,7 @@ class DeclaredVariables(msgspec.Struct, frozen=True):
 
     by_name: dict[str, Declared]
     forgotten: tuple[str, ...] = ()  # what it has deleted, perhaps to declare it anew
+    ttl_ms: dict[str, int] = {}  # of those that have a time to live
 
 
 def declared(kind: str, value: pa.Schema, key: pa.Schema | None = None) -> Declared:

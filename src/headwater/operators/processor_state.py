@@ -175,7 +175,8 @@ class ProcessorHandle:
     def declared(self) -> DeclaredVariables:
         """What was declared, and what was deleted."""
         by_name = {name: variable.kept.declared for name, variable in self._variables.items()}
-        return DeclaredVariables(by_name, tuple(self._forgotten))
+        mortal = {name: variable.ttl_ms for name, variable in self._variables.items() if variable.ttl_ms}
+        return DeclaredVariables(by_name, tuple(self._forgotten), mortal)
 
     def clear_away(self) -> None:
         """End a call."""

@@ -83,7 +83,7 @@ class Variable:
         self.deleted = False
         self._here = here
         self._place = place_of(name)
-        self._ttl_ms = ttl_ms
+        self.ttl_ms = ttl_ms
         self._step_ms = max(1, ttl_ms // _STEPS)
         self._tag = self.kind[:1].encode() + number_bytes(self._place)
 
@@ -96,7 +96,7 @@ class Variable:
         return self._here.desk
 
     def _expiry_ms(self) -> int:
-        return self._here.now_ms + self._ttl_ms if self._ttl_ms else NEVER
+        return self._here.now_ms + self.ttl_ms if self.ttl_ms else NEVER
 
     def _index(self, desk: Desk, target: bytes, rest: bytes, old_ms: int, new_ms: int) -> None:
         """Let an entry be looked at when it expires, and no longer when it was to expire before."""
@@ -138,14 +138,14 @@ class ValueState(Variable):
         """Keep a value for the key."""
         desk = self._desk("updating value state")
         encoded = self.kept.encode(newValue)
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, self._expiry_ms())
         desk.put(self.entry(self._here.part), with_expiry(encoded, self._expiry_ms()))
 
     def clear(self) -> None:
         """Forget the key's value."""
         desk = self._desk("clearing value state")
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, NEVER)
         desk.delete(self.entry(self._here.part))
 
