@@ -592,5 +592,6 @@ def check_frames(name: str, cases: Any) -> None:
             on = bench(theirs.Frames("pandas"), "pandas", "id string, chunkCount int", **{name: limit}, **more)
             assert pairs(on.rows(readings(FIRST)), "id", "chunkCount") == list(zip("01", first, strict=True))
             assert pairs(on.rows(readings(SECOND)), "id", "chunkCount") == list(zip("01", second, strict=True))
+    none: dict[str, Any] = {name: 0}
     with pytest.raises(hw.FlowError, match=f"{name}=0"):
-        bench(theirs.Frames("pandas"), "pandas", "id string", **{name: 0})
+        bench(theirs.Frames("pandas"), "pandas", "id string", **none)

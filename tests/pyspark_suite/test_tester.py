@@ -5,12 +5,15 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.errors import PySparkValueError
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from headwater.operators.processing import ProcessorForm
+from headwater.operators.processor_state import ProcessorHandle
 from tests.pyspark_suite import processors as theirs
 from tests.pyspark_suite.test_engine import FORMS, SECOND_US, START_US, bench, pairs
 
@@ -106,3 +109,59 @@ def test_times_are_told_in_utc_whatever_zone_the_column_has() -> None:
     bench(Note("rows"), "rows", "id int").rows(batch)
     instant = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     assert [seen[0][0], *seen[1]] == [instant, instant, pd.Timestamp(1, unit="s")]
+
+
+class SeveralStates(theirs.InBothForms):
+    """Keeps a count, the texts and how often each came, in two variables of every kind, and tells them."""
+
+    def init(self, handle: Any) -> None:
+        """Declare them."""
+        self.counts = [handle.getValueState(f"count{n}", "n int") for n in (1, 2)]
+        self.texts = [handle.getListState(f"texts{n}", "t string") for n in (1, 2)]
+        self.often = [handle.getMapState(f"often{n}", "t string", "n int") for n in (1, 2)]
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803 - PySpark's names
+        """Count."""
+        for row in self.each(rows):
+            for step, (count, texts, often) in enumerate(zip(self.counts, self.texts, self.often, strict=True), 1):
+                count.update(((count.get()[0] if count.exists() else 0) + step,))
+                texts.appendValue((f"{row.value}{step}",))
+                before = often.getValue((row.value,))
+                often.updateValue((row.value,), ((before[0] if before is not None else 0) + step,))
+        told = [[one.get() for one in self.counts], [list(one.get()) for one in self.texts]]
+        yield self.made(key=key[0], result=repr([*told, [sorted(map(repr, one.iterator())) for one in self.often]]))
+
+
+@FORMS
+@pytest.mark.parametrize("keys", [["a", "b"], [1, 2], ["key@#$%", ""], [None, "a"]], ids=repr)
+@pytest.mark.parametrize("values", [["x"], ["x", "y", "x"], [None, "x"]], ids=repr)
+@pytest.mark.parametrize(
+    ("make", "schema"),
+    [(SeveralStates, "key {}, result string"), (theirs.RunningCount, "key {}, count int")],
+    ids=["several", "count"],
+)
+def test_keys_and_values_of_all_kinds_make_what_they_make_in_pyspark_s_own_tester(
+    form: ProcessorForm, keys: list[Any], values: list[Any], make: Any, schema: str
+) -> None:
+    """Twice, so that the state of the first batch is met by the second; nulls are keys and values, too."""
+    tester = TwsTester(make("rows"))
+    kind = "int" if isinstance(keys[0], int) else "string"
+    on = bench(make(form), form, schema.format(kind), key_columns=("key",))
+    batch = pa.record_batch(
+        {"key": pa.array([key for key in keys for _ in values]), "value": pa.array(values * len(keys), pa.string())}
+    )
+    for _ in range(2):
+        expected = [row.asDict() for key in keys for row in tester.test(key, [Row(value=value) for value in values])]
+        assert on.rows(batch) == expected
+
+
+@pytest.mark.parametrize("do", ["registerTimer", "deleteTimer", "listTimers"])
+def test_timers_without_a_time_mode_raise_what_pyspark_s_own_tester_raises(do: str) -> None:
+    """The same class, the same condition."""
+    handles: list[Any] = [TwsTester(theirs.RunningCount("rows"), timeMode="None").handle, ProcessorHandle("none")]
+    raised = []
+    for handle in handles:
+        with pytest.raises(PySparkValueError, match=r"Timers with TimeMode.None.*is not supported") as refusal:
+            getattr(handle, do)(*([] if do == "listTimers" else [12345]))
+        raised.append((type(refusal.value), refusal.value.getCondition()))
+    assert raised == [(PySparkValueError, "UNSUPPORTED_OPERATION")] * 2
