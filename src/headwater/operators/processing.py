@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -107,7 +108,7 @@ class Process(TimedOperator):
         """Timers are of one time or the other; the variables are the processor's own."""
         return {"time_mode": self.time_mode}
 
-    @property
+    @cached_property
     def state_variables(self) -> DeclaredVariables | None:
         """What the processor declares in `init`."""
         return declared_by(self.processor, self.time_mode)

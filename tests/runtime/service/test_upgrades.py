@@ -392,6 +392,8 @@ def test_a_processor_that_declares_other_fields_takes_over_and_one_that_could_no
         return file
 
     with few.client(0) as cluster:
+        with pytest.raises(RequestRefused, match=r"process 'sums': .*SCHEMA_MUST_BE_NULLABLE"):
+            cluster.submit(version("n long not null"))
         running(cluster, few, version("n long"))
         for only_check in (True, False):
             with pytest.raises(RequestRefused, match=r"SCHEMA_EVOLUTION.*field 'n' was bigint and would be int"):
