@@ -122,6 +122,7 @@ class StoredRows:
         self._about = schemas_of(name)
         self._tag = _tag_of(self.declared)
         self._head = _TAGGED + self._tag
+        self.schema_entry = _entry(self._about, self._tag.hex())  # where `keep_schema` keeps it
         self._readers: dict[bytes, Callable[[bytes], tuple[Any, ...]]] = {}
 
     def encode(self, values: Iterable[Any]) -> bytes:
@@ -142,9 +143,10 @@ class StoredRows:
 
     def keep_schema(self, desk: Desk) -> None:
         """See to it that whoever finds rows of ours finds their schema, too: in the same commit, or an earlier one."""
-        entry, first = _entry(self._about, self._tag.hex()), _entry(self._about, _FIRST)
-        if desk.read(entry) is None:
-            desk.put(entry, msgspec.msgpack.encode(self.declared))
+        if desk.read(self.schema_entry) is not None:
+            return
+        desk.put(self.schema_entry, msgspec.msgpack.encode(self.declared))
+        first = _entry(self._about, _FIRST)
         if desk.read(first) is None:
             desk.put(first, self._tag)
 
@@ -154,10 +156,6 @@ class StoredRows:
             why = None if name == _FIRST else why_unreadable(self._name, _declared_in(kept), self.declared)
             if why is not None:
                 raise StoreError(why)
-
-    def schema_entries(self) -> tuple[bytes, bytes]:
-        """Return the entries that `keep_schema` looks at."""
-        return _entry(self._about, self._tag.hex()), _entry(self._about, _FIRST)
 
     def _reader(self, desk: Desk, tag: bytes) -> Callable[[bytes], tuple[Any, ...]]:
         reader = self._readers.get(tag)

@@ -166,10 +166,9 @@ class ProcessorHandle:
 
     def keep_schemas(self, desk: Desk) -> None:
         """Keep the schemas by which rows are written beside the rows."""
-        rows = [variable.kept for variable in self._variables.values()]
-        desk.fetch([entry for one in rows for entry in one.schema_entries()])
-        for one in rows:
-            one.keep_schema(desk)
+        desk.fetch([variable.kept.schema_entry for variable in self._variables.values()])
+        for variable in self._variables.values():
+            variable.kept.keep_schema(desk)
 
     @property
     def declared(self) -> DeclaredVariables:

@@ -273,7 +273,7 @@ class Node:
     def check_code(self, graph: Graph) -> None:
         """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has.
 
-        State that could not be kept is refused, too: where it is registered, nodes of a cluster would try again for ever.
+        State that could not be kept is refused, too: where it is registered, nodes of a cluster try again for ever.
         """
         if self._broken:
             raise EngineError(f"an internal error has stopped this node ({self._broken}); start it again and report it")
