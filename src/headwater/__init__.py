@@ -22,6 +22,10 @@ from headwater.operators.functions import Row
 from headwater.operators.state import KeyedState
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
     from headwater.runtime.service.client import Cluster
     from headwater.runtime.status import AppStatus
 
@@ -53,6 +57,7 @@ __all__ = [
     "functions",
     "model_file",
     "read",
+    "read_state",
     "run",
     "senml",
     "source",
@@ -70,6 +75,16 @@ def run(flow: Flow, **settings: Any) -> "AppStatus":
     from headwater.runtime.embedded import run_to_end  # Spark is not needed to write a flow
 
     return run_to_end(flow, settings)
+
+
+def read_state(store: "str | Path", flow: str, operator: str | None = None, variable: str | None = None) -> "pa.Table":
+    """Return what a state variable of a `process` holds for every key, from the store of a node.
+
+    Without a variable: which there are, with their schemas. "timers" are the timers that are registered.
+    """
+    from headwater.runtime import state_reading  # nor is what reads stores
+
+    return state_reading.read_state(store, flow, operator, variable)
 
 
 def __getattr__(name: str) -> Any:

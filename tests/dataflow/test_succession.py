@@ -184,3 +184,111 @@ def test_every_operator_with_a_key_says_what_its_state_depends_on() -> None:
     keyed = {one for one in ours if one.key is not Operator.key}
     assert keyed
     assert {one.__name__ for one in keyed if one.state_settings is Operator.state_settings} == set()
+
+
+class Processor:
+    """Declares a value, a list and a map of a schema, and does nothing with them."""
+
+    def __init__(self, schema: str, *, anew: bool = False, key: str = "k int") -> None:
+        self.schema, self.anew, self.key = schema, anew, key
+
+    def init(self, handle: Any) -> None:
+        """Declare them."""
+        if not self.schema:
+            raise OSError("a file that only workers have")
+        for name in "vlm" if self.anew else "":
+            handle.deleteIfExists(name)
+        handle.getValueState("v", self.schema)
+        handle.getListState("l", self.schema)
+        handle.getMapState("m", self.key, self.schema)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803 - PySpark's names
+        """Make nothing of rows."""
+        return iter(())
+
+    def close(self) -> None:
+        """Have nothing to close."""
+
+
+def processed(schema: str, **how: Any) -> Manifest:
+    """The manifest of a flow with a processor whose variables have this schema."""
+    return of(rows().key_by("sensor").process(Processor(schema, **how), "id string", name="it"))
+
+
+@pytest.mark.parametrize(
+    "schema", ["a int", "b string, a int", "a bigint", "a double, c array<int>", "b string"], ids=str
+)
+def test_a_processor_whose_state_has_other_fields_goes_on(schema: str) -> None:
+    """They are added, removed, reordered or widened; what they were before stays known."""
+    before = processed("a int, b string")
+    found = after(before, processed(schema))
+    assert found.kept == ("rows", "it", "out")
+    kept = found.after.find("it")
+    assert kept is not None
+    assert [one.value for one in kept.variables["v"]] == ["a int, b string", schema]
+    assert found.after.form == before.form
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (processed("a int"), "field 'a' was bigint and would be int"),
+        (processed("a string"), "field 'a' was bigint and would be string"),
+        (processed("a long", key="k long"), "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"),
+    ],
+    ids=["narrower", "other", "key"],
+)
+def test_a_processor_that_could_not_read_its_state_is_refused(now: Manifest, told: str) -> None:
+    """By operator, variable, both schemas and field, with Spark's condition, and what to do."""
+    refused = refusal(processed("a long"), now)
+    assert told in refused
+    assert "process 'it': [STATE_STORE_" in refused
+    assert refused.endswith("(or give up its state: --discard it)")
+    assert after(processed("a long"), now, "it").begun == ("it",)
+
+
+def test_all_schemas_that_there_ever_were_count() -> None:
+    """Also those that the version in between could not have meant."""
+    second = after(processed("a string"), processed("b int")).after
+    assert "field 'a' was string and would be int" in refusal(second, processed("a int, b int"))
+    third = after(second, processed("a string, b long")).after
+    assert after(third, processed("a binary")).kept
+    back = after(after(processed("a int"), processed("a int, b int")).after, processed("a int")).after.find("it")
+    assert back is not None
+    assert [one.value for one in back.variables["v"]] == ["a int, b int", "a int"]
+
+
+def test_what_a_processor_deletes_it_may_declare_anew() -> None:
+    found = after(processed("a string"), processed("a int", anew=True)).after.find("it")
+    assert found is not None
+    assert [one.value for one in found.variables["v"]] == ["a int"]
+
+
+def test_a_variable_has_as_many_schemas_as_in_spark() -> None:
+    """Sixteen changes: the schema of each has to be kept for ever."""
+    now = processed("a0 int")
+    for number in range(1, 17):
+        now = after(now, processed(f"a{number} int")).after
+    assert "SCHEMA_EVOLUTION_THRESHOLD_EXCEEDED] state 'v' has had 17" in refusal(now, processed("a17 int"))
+    assert after(now, processed("a3 int")).kept
+
+
+def test_a_version_that_noted_no_schemas_and_one_whose_init_fails_are_gone_on_from() -> None:
+    """Workers see then whether state can be read; what was known stays so."""
+    before, unknown = processed("a long"), processed("")
+    kept = after(before, unknown).after.find("it")
+    assert kept is not None
+    assert [one.value for one in kept.variables["v"]] == ["a bigint"]
+    assert after(before.form, processed("a int")).kept
+    stored = msgspec.msgpack.encode(before)
+    assert msgspec.msgpack.decode(stored, type=Manifest) == before
+
+
+def test_a_flow_whose_state_has_a_schema_that_cannot_be_kept_is_refused_before_it_runs() -> None:
+    """Nothing runs for it."""
+    with pytest.raises(hw.FlowError, match="process 'it': the schema 'a' cannot be read"):
+        processed("a")
+    with pytest.raises(
+        hw.FlowError, match=r"process 'it': \[TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE\].*; a may not"
+    ):
+        processed("a int not null, b string")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,12 @@ from hypothesis import strategies as st
 
 from headwater.model.errors import StoreError
 from headwater.operators.object_parts import Collected, DecimalSum, Distinct, EdgeObject, ExtremeObject, ObjectPart
-from headwater.operators.state_values import decode_value, encode_value
+from headwater.operators.processing import Process
+from headwater.operators.processor_entries import LISTS
+from headwater.operators.spark_types import arrow_schema
+from headwater.operators.state_values import WrongState, decode_value, encode_value
+from tests.operators.timed_bench import TimedBench
+from tests.pyspark_suite.processors import InBothForms
 
 VALUES: list[Any] = [
     (1, "two", [3.0, None]),
@@ -67,3 +73,66 @@ def test_a_damaged_part_of_an_aggregate_is_refused_or_is_one(
         part.value(spoilt)
     with contextlib.suppress(StoreError):
         part.value(part.combine([sound, spoilt]))
+
+
+class Everything(InBothForms):
+    """Uses variables of every kind, some with a time to live, and a timer, and tells what it finds."""
+
+    def init(self, handle: Any) -> None:
+        """Declare them."""
+        schema = "a int, b timestamp, c array<struct<x:int,y:string>>, d map<string,double>, e decimal(10,2)"
+        self.handle = handle
+        self.value = handle.getValueState("v", schema, 1_000_000)
+        self.listed = handle.getListState("l", schema, 1_000_000)
+        self.mapped = handle.getMapState("m", "k string", schema)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803 - PySpark's names
+        """Read all, then write all."""
+        found = [
+            self.value.get(),
+            list(self.listed.get()),
+            list(self.mapped.iterator()),
+            list(self.handle.listTimers()),
+        ]
+        instant = datetime(2026, 6, 1)  # noqa: DTZ001 - as PySpark gives it
+        row = (1, instant, [(1, "x"), None], {"k": 1.5}, Decimal("1.50"))
+        self.value.update(row)
+        self.listed.appendValue(row)
+        for name in ("short", "long " * 40):
+            self.mapped.updateValue((name,), row)
+        self.handle.registerTimer(5_000_000)
+        return iter([self.made(told=str(len(found)))])
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:  # noqa: N802, N803
+        """Tell the key."""
+        return iter([self.made(told=repr(key))])
+
+
+def everything(kept: dict[bytes, bytes]) -> TimedBench:
+    """Return it on the bench, with this state."""
+    config: dict[str, Any] = {"form": "rows", "time_mode": "processingtime", "schema": arrow_schema("told string")}
+    return TimedBench(Process(processor=Everything("rows"), key_columns=("id",), **config), kept)
+
+
+SOUND = everything({})
+for _ in range(3):
+    SOUND.rows([{"id": key} for key in ("a", "long " * 200)])
+
+
+@given(entry=st.sampled_from(sorted(SOUND.kept)), draw=st.data())
+@settings(max_examples=300, deadline=None)
+def test_damaged_state_of_a_processor_is_refused_or_is_one(entry: bytes, draw: st.DataObject) -> None:
+    """In rows, keys that are too long for a name, lists, times to live, schemas and timers."""
+    on = everything(SOUND.kept | {entry: damaged(SOUND.kept[entry], draw)})
+    with contextlib.suppress(StoreError, WrongState):
+        on.rows([{"id": key} for key in ("a", "long " * 200)])
+    with contextlib.suppress(StoreError, WrongState):
+        on.clock(10_000_000_000)
+
+
+def test_a_list_that_says_it_is_endless_is_refused_at_once() -> None:
+    """Its elements are not looked for."""
+    span = next(entry for entry in SOUND.kept if entry[0] == LISTS)
+    on = everything(SOUND.kept | {span: msgspec.msgpack.encode((0, 1 << 60, 0))})
+    with pytest.raises(StoreError, match="a list in the state is damaged"):
+        on.rows([{"id": key} for key in ("a", "long " * 200)])

@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headwater.model.errors import FlowError
-from headwater.operators.spark_types import arrow_schema
+from headwater.operators.spark_types import arrow_schema, ddl_of
 
 ATOMS = [
     spark.BooleanType(),
@@ -148,3 +148,43 @@ def test_what_is_no_schema_is_explained(given: Any, sentence: str) -> None:
     with pytest.raises(FlowError) as refusal:
         arrow_schema(given)
     assert sentence in str(refusal.value)
+
+
+names = st.text(min_size=1, max_size=6)
+plain = st.recursive(
+    st.sampled_from(
+        [field.type for field in arrow_schema("a byte, b long, c float, d double, e string, f binary, g date")]
+    )
+    | st.sampled_from([field.type for field in arrow_schema("a timestamp, b timestamp_ntz, c time, d void, e boolean")])
+    | st.sampled_from([field.type for field in arrow_schema("a decimal(38,6), b interval day to second, c short")]),
+    lambda inner: st.one_of(
+        inner.map(lambda one: pa.list_(pa.field("element", one))),
+        inner.map(lambda one: pa.map_(pa.string(), one)),
+        st.dictionaries(names, inner, min_size=1, max_size=3).map(lambda fields: pa.struct(list(fields.items()))),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(names, st.tuples(plain, st.booleans()), min_size=1, max_size=4))
+def test_a_schema_that_is_written_as_ddl_is_read_as_it_was(fields: dict[str, tuple[pa.DataType, bool]]) -> None:
+    """Whatever its fields are called."""
+    schema = pa.schema(
+        [pa.field(name, kind, nullable or pa.types.is_null(kind)) for name, (kind, nullable) in fields.items()]
+    )
+    assert arrow_schema(ddl_of(schema)) == schema
+
+
+def test_types_that_spark_lacks_are_written_as_the_nearest_that_it_has() -> None:
+    """As a state keeps them: by their family."""
+    kinds = [
+        pa.uint32(),
+        pa.large_string(),
+        pa.large_list(pa.float16()),
+        pa.timestamp("ns"),
+        pa.date64(),
+        pa.time32("s"),
+    ]
+    schema = pa.schema([(f"c{place}", kind) for place, kind in enumerate(kinds)])
+    assert ddl_of(schema) == "c0 int, c1 string, c2 array<float>, c3 timestamp_ntz, c4 date, c5 time"

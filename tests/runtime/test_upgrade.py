@@ -5,13 +5,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import headwater as hw
+from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.stream import Stream
-from headwater.engine.store import app_prefixes
+from headwater.engine.store import app_prefixes, app_record_key
 from headwater.model.errors import FlowError
 from headwater.model.ids import AppId
 from headwater.runtime.app import App
@@ -147,3 +151,87 @@ def _numbers(node: Node) -> set[int]:
     letters = {prefix[:1] for prefix in app_prefixes(AppId(1))}
     with node.store.read() as snapshot:
         return {int.from_bytes(key[1:5], "big") for key, _ in snapshot.scan(b"") if key[:1] in letters}
+
+
+class Totals(StatefulProcessor):
+    """Adds up numbers by sensor, in a state with these fields, the first of which is the sum."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def init(self, handle: Any) -> None:
+        self.totals = handle.getValueState("totals", self.schema)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        names = [field.split()[0] for field in self.schema.split(", ")]
+        before = dict(zip(names, self.totals.get() or [None] * len(names), strict=True))
+        total = (before["sum"] or 0) + sum(row.n for row in rows)
+        self.totals.update([total if name == "sum" else before[name] for name in names])
+        yield Row(sensor=key[0], sum=total, fields=len(names))
+
+
+def totals(rows: int, schema: str, sink: Any) -> hw.Flow:
+    """A flow with that processor; instances of it run on several workers."""
+    made = hw.read.generator(made_rows, rows=rows, name="made")
+    sums = made.key_by("sensor").process(
+        Totals(schema), "sensor string, sum long, fields int", name="totals", parallelism=2
+    )
+    return hw.flow("f", sums.sink(sink, name="out"))
+
+
+def test_a_processor_that_declares_other_fields_goes_on_where_it_stood(on_store: Any) -> None:
+    """Without a word, as a query that is started again on its checkpoint, or as an upgrade."""
+    out = hw.to.memory()
+    with on_store() as node:
+        ended(node, totals(100, "sum int", hw.to.nothing()))
+    with on_store() as node:
+        ended(node, totals(200, "mean double, sum int", hw.to.nothing()))
+    with on_store() as node:
+        ended(node, totals(300, "sum bigint, last string", hw.to.nothing()), upgrade=Upgrade())
+    with on_store() as node:
+        ended(node, totals(400, "sum bigint", out), upgrade=Upgrade(given_up=("out",)))
+    for sensor in range(SENSORS):
+        last = [row for row in out.rows() if row["sensor"] == f"s{sensor}"][-1]
+        assert last["sum"] == sum(n for n in range(400) if n * 7 % SENSORS == sensor)
+
+
+def test_a_processor_that_could_not_read_its_state_is_refused_before_it_runs(on_store: Any) -> None:
+    """Started again, upgraded or only checked; and what is kept is as it was."""
+    narrower = totals(200, "sum int", hw.to.nothing())
+    told = (
+        r"process 'totals': \[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION\].*bigint and would be int.*--discard totals"
+    )
+    with on_store() as node:
+        ended(node, totals(100, "sum bigint", hw.to.nothing()))
+    with on_store() as node:
+        ended(node, totals(100, "sum bigint, more int", hw.to.nothing()))
+    with on_store() as node:
+        with pytest.raises(FlowError, match=f"the store holds another version of flow 'f' .*{told}.*--upgrade"):
+            node.deploy(narrower)
+        with pytest.raises(FlowError, match=told):
+            node.deploy(narrower, upgrade=Upgrade())
+        with pytest.raises(FlowError, match=told):
+            node.registry.check(compile_flow(narrower), Upgrade())
+        with pytest.raises(FlowError, match="MUST_BE_NULLABLE"):
+            node.deploy(totals(200, "sum bigint not null", hw.to.nothing()))
+        checked = node.registry.check(compile_flow(totals(200, "sum double", hw.to.nothing())), Upgrade())
+        assert checked.kept == ("made", "totals", "out")
+        ended(node, totals(200, "sum bigint", hw.to.nothing()))
+    with on_store() as node:
+        ended(node, narrower, upgrade=Upgrade(given_up=("totals",)))
+
+
+def test_a_store_of_before_schemas_were_noted_is_opened_as_it_is(on_store: Any) -> None:
+    """Its record says nothing of variables; from the first run on it does."""
+    with on_store() as node:
+        ended(node, totals(100, "sum bigint", hw.to.nothing()))
+        with node.store.write() as txn:
+            record = node.registry.find("f")
+            assert record is not None
+            assert record.manifest is not None
+            older = msgspec.structs.replace(record, manifest=record.manifest.form)
+            txn.put(app_record_key("f"), msgspec.msgpack.encode(older))
+    with on_store() as node:
+        ended(node, totals(200, "sum bigint", hw.to.nothing()))
+    with on_store() as node, pytest.raises(FlowError, match="SCHEMA_EVOLUTION"):
+        node.deploy(totals(300, "sum int", hw.to.nothing()))

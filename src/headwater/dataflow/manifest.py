@@ -13,7 +13,9 @@ import msgspec
 from headwater.dataflow.connectors import Resuming, Tabular, is_sink, is_source
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Declaration, Input
+from headwater.model.errors import FlowError
 from headwater.operators.base import Operator
+from headwater.operators.processor_schemas import Declared, DeclaredVariables
 
 SETTING_CHARS_MAX: Final = 2_000  # a model built of hundreds of parts describes itself at length
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory: another one in every run
@@ -30,6 +32,9 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     key_types: tuple[str, ...] = ()  # empty where only running can tell
     settings: dict[str, str] = {}
     columns: tuple[str, ...] = ()  # of a sink that has had rows of these, and can take no others; empty: unknown
+    variables: dict[str, tuple[Declared, ...]] = {}  # of the state, each as all versions have declared it, oldest first
+    forgotten: tuple[str, ...] = ()  # variables that this version deletes, perhaps to declare them anew
+    ttl_ms: dict[str, int] = {}  # of variables that have a time to live
 
     @property
     def what(self) -> str:
@@ -64,6 +69,12 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
         """Return what is kept of a vertex; None if there is no such, or nothing."""
         return next((one for one in self.kept if one.name == name), None)
 
+    @property
+    def form(self) -> "Manifest":
+        """All but how state variables are declared, which may change while the flow stays the same."""
+        kept = (msgspec.structs.replace(one, variables={}, forgotten=(), ttl_ms={}) for one in self.kept)
+        return msgspec.structs.replace(self, kept=tuple(kept))
+
 
 def manifest_of(graph: Graph) -> Manifest:
     """Return what a store has to remember of a graph."""
@@ -80,14 +91,32 @@ def _kept(graph: Graph, declared: Declaration) -> Kept | None:
         settings = part.state_settings
         if settings is None:
             return None
-        types = _types(graph, declared.inputs[0], part.key)
-        return Kept(declared.name, "operator", part.kind, declared.parallelism, part.key, types, _texts(settings))
+        found = _variables(declared.name, part)
+        return Kept(
+            name=declared.name,
+            role="operator",
+            kind=part.kind,
+            parallelism=declared.parallelism,
+            key=part.key,
+            key_types=_types(graph, declared.inputs[0], part.key),
+            settings=_texts(settings),
+            variables={name: (one,) for name, one in found.by_name.items()},
+            forgotten=found.forgotten,
+            ttl_ms=found.ttl_ms,
+        )
     settings = _texts(part.position_settings) if isinstance(part, Resuming) else {}
     if is_source(part):
         return Kept(declared.name, "source", part.kind, settings=settings)
     assert is_sink(part), declared.name
     columns = _columns(graph, declared.inputs[0]) if isinstance(part, Tabular) else ()
     return Kept(declared.name, "sink", part.kind, settings=settings, columns=columns)
+
+
+def _variables(name: str, part: Operator) -> DeclaredVariables:
+    try:
+        return part.state_variables or DeclaredVariables({})
+    except FlowError as refusal:
+        raise FlowError(f"{part.kind} {name!r}: {refusal}") from None
 
 
 def _columns(graph: Graph, given: Input) -> tuple[str, ...]:

@@ -475,13 +475,16 @@ class KeyedStream(Stream):
         event_time: str | None = None,
         initial_state: pa.Table | None = None,
         form: ProcessorForm | None = None,
+        rows_per_frame: int | None = None,
+        bytes_per_frame: int | None = None,
         on_error: OnErrorName = "stop",
         **placing: Unpack[Placing],
     ) -> Stream:
         """Run a PySpark `StatefulProcessor`, as `transformWithStateInPandas` and `transformWithState` do.
 
         `output_schema` is a `StructType`, a text such as "id string, total double", or an Arrow schema. `time_mode`:
-        none, ProcessingTime or EventTime.
+        none, ProcessingTime or EventTime. `rows_per_frame` and `bytes_per_frame`: what `maxRecordsPerBatch` and
+        `maxBytesPerBatch` are in Spark.
         """
         if not callable(getattr(processor, "handleInputRows", None)):
             raise FlowError(f"process needs a StatefulProcessor, not a {type(processor).__name__}")
@@ -493,6 +496,8 @@ class KeyedStream(Stream):
             time_mode=_time_mode(time_mode),
             event_time=event_time,
             initial_state=initial_state,
+            rows_per_frame=rows_per_frame,
+            bytes_per_frame=bytes_per_frame,
             on_error=_on_error(on_error),
         )
         return Stream(Vertex(operator, (self,), **placing))

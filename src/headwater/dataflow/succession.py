@@ -5,17 +5,23 @@ if it is of the same kind, has the same key and number of instances, and the set
 a source or a sink goes on at the position under its name if that is still a position in the same place. Whatever is
 kept and would not be found again, or found by the wrong one, is refused with the reason, unless the user gives it up.
 
+The variables of a processor's state have schemas, which versions may change as long as all that was ever kept can be
+read (`operators/schema_evolution.py`). Every schema that there was stays known.
+
 Names that nobody gave are made of the kind and a number, and so move when one is added. Where there are more, or fewer,
 of these than before, nobody can tell which is which.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.manifest import Kept, Manifest
 from headwater.model.errors import FlowError
+from headwater.operators.processor_schemas import EVOLUTIONS_MAX, Declared, why_unreadable
 
 
 class UpgradeRefused(FlowError):
@@ -62,7 +68,25 @@ def succession(flow: str, before: Manifest, after: Manifest, given_up: Iterable[
     if reasons:
         raise UpgradeRefused(flow, reasons)
     begun = tuple(one.name for one in after.kept if one.name not in kept)
-    return Succession(before, after, tuple(kept), begun, wanted)
+    return Succession(before, _with_history(before, after, kept), tuple(kept), begun, wanted)
+
+
+def _with_history(before: Manifest, after: Manifest, going_on: Iterable[str]) -> Manifest:
+    """Return the version after with all the schemas that its state variables have had."""
+    histories = {name: one.variables for name in going_on if (one := before.find(name)) is not None}
+    kept = (
+        msgspec.structs.replace(one, variables=_history(histories[one.name], one)) if one.name in histories else one
+        for one in after.kept
+    )
+    return msgspec.structs.replace(after, kept=tuple(kept))
+
+
+def _history(before: Mapping[str, tuple[Declared, ...]], after: Kept) -> dict[str, tuple[Declared, ...]]:
+    known = {name: schemas for name, schemas in before.items() if name not in after.forgotten}
+    for name, schemas in after.variables.items():
+        older = known.get(name, ())
+        known[name] = (*(one for one in older if one not in schemas), *schemas)
+    return known
 
 
 def takes_rows_of(fingerprint: str, after: Graph, kept: Succession) -> bool:
@@ -77,7 +101,7 @@ def takes_rows_of(fingerprint: str, after: Graph, kept: Succession) -> bool:
 
 def _inner(manifest: Manifest) -> list[Kept]:
     """Return what is kept of all but the sinks."""
-    return [one for one in manifest.kept if one.role != "sink"]
+    return [one for one in manifest.form.kept if one.role != "sink"]
 
 
 def _unknown(name: str, before: Manifest) -> str:
@@ -119,7 +143,24 @@ def _why_not(before: Kept, manifest: Manifest, unclear: set[str]) -> str | None:
     if before.columns and after.columns and before.columns != after.columns:
         columns, found = ", ".join(before.columns), ", ".join(after.columns)
         return f"{called} has rows of the columns {columns}, and would get {found}: give it a new name and a new place"
-    return _other_settings(called, before, after)
+    return _other_settings(called, before, after) or _unreadable_variables(called, before, after)
+
+
+def _unreadable_variables(called: str, before: Kept, after: Kept) -> str | None:
+    """Return which state variable of an operator has had a schema of which it could not read the rows any more."""
+    for name, history in _history(before.variables, after).items():
+        newest = history[-1]
+        if name not in after.variables:
+            continue
+        why = next(filter(None, (why_unreadable(name, older, newest) for older in history[:-1])), None)
+        if why is not None:
+            return f"{called}: {why}"
+        if len(history) > EVOLUTIONS_MAX + 1:
+            return (
+                f"{called}: [STATE_STORE_VALUE_SCHEMA_EVOLUTION_THRESHOLD_EXCEEDED] state {name!r} has had "
+                f"{len(history) - 1} other schemas, and {EVOLUTIONS_MAX} are allowed: give the new one another name"
+            )
+    return None
 
 
 def _other_settings(called: str, before: Kept, after: Kept) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Protocol
 import pyarrow as pa
 
 from headwater.model.time import BEGINNING_OF_TIME
+from headwater.operators.processor_schemas import DeclaredVariables
 from headwater.operators.state import KeyedState, OperatorState
 
 LATE: Final = "late"  # the ports on which late rows leave begin like this
@@ -100,6 +101,14 @@ class Operator(ABC):
         """The settings, besides the key, under which the state was made and can be read; None: there is no state.
 
         Another version of a flow goes on with the state of an operator whose settings are the same.
+        """
+        return None
+
+    @property
+    def state_variables(self) -> DeclaredVariables | None:
+        """What the state consists of, if its parts have names and schemas of their own that a version may change.
+
+        None where there are no such parts, or where only running can tell.
         """
         return None
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -30,8 +31,19 @@ from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
 from headwater.operators.processor_entries import EXPIRIES, PRESENT, SEEDED, TIMERS, Desk, is_hashed, part_of
-from headwater.operators.processor_rows import GIVEN, MADE, Keys, Made, key_schema
-from headwater.operators.processor_state import Phase, ProcessorHandle, due_timers, forget_expired
+from headwater.operators.processor_rows import (
+    GIVEN,
+    MADE,
+    Given,
+    Keys,
+    Made,
+    Positions,
+    keep_key_schema,
+    kept_key_schema,
+    key_schema,
+)
+from headwater.operators.processor_schemas import DeclaredVariables
+from headwater.operators.processor_state import Phase, ProcessorHandle, declared_by, due_timers, forget_expired
 from headwater.operators.spark_names import ExpiredTimerInfo, TimerValues
 
 ProcessorForm = Literal["pandas", "rows"]
@@ -39,7 +51,6 @@ TimeMode = Literal["none", "processingtime", "eventtime"]
 
 LAST_WATERMARK_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last that Python's dates can tell
 
-_KEY_SCHEMA: Final = "key schema"
 _MILLISECOND: Final = 1_000
 
 
@@ -55,6 +66,8 @@ class Process(TimedOperator):
     time_mode: TimeMode = "none"
     event_time: str | None = None  # in time mode eventtime, rows that are late by this column are not handled
     initial_state: pa.Table | None = None
+    rows_per_frame: int | None = None  # at most; a key with more rows in a batch gets several DataFrames in one call
+    bytes_per_frame: int | None = None  # at most, as far as the rows of a batch are of one size; one row at least
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -62,9 +75,19 @@ class Process(TimedOperator):
             raise FlowError(f"form={self.form!r} is unknown; a processor takes 'pandas' DataFrames or 'rows'")
         if self.time_mode not in ("none", "processingtime", "eventtime"):
             raise FlowError(f"time mode {self.time_mode!r} is unknown; use 'none', 'processingtime' or 'eventtime'")
+        for name, limit in (("rows_per_frame", self.rows_per_frame), ("bytes_per_frame", self.bytes_per_frame)):
+            if limit is not None and limit < 1:
+                raise FlowError(f"{name}={limit}: a DataFrame needs room for one row at least")
         for column in self.key_columns:
             if self.initial_state is not None and column not in self.initial_state.column_names:
                 raise FlowError(f"the initial state has no column {column!r}, which is part of the key")
+
+    def given(self, batch: pa.RecordBatch, order: Positions) -> Given:
+        """Return the rows of a batch in the form of the processor."""
+        limits = [] if self.rows_per_frame is None else [self.rows_per_frame]
+        if self.bytes_per_frame is not None:
+            limits.append(max(1, self.bytes_per_frame * batch.num_rows // max(1, batch.nbytes)))
+        return GIVEN[self.form](batch, order, min(limits, default=None))
 
     def open(self) -> TimedLogic:
         """Return the logic, with a processor of its own."""
@@ -84,6 +107,11 @@ class Process(TimedOperator):
     def state_settings(self) -> Mapping[str, object]:
         """Timers are of one time or the other; the variables are the processor's own."""
         return {"time_mode": self.time_mode}
+
+    @cached_property
+    def state_variables(self) -> DeclaredVariables | None:
+        """What the processor declares in `init`."""
+        return declared_by(self.processor, self.time_mode)
 
     @property
     def columns_needed(self) -> tuple[str, ...]:
@@ -207,6 +235,8 @@ class ProcessLogic:
             self._handle.lay(desk, moment.now_us // _MILLISECOND)
             if self._processor is None:
                 self._open()
+            self._handle.meet(desk)
+            self._handle.keep_schemas(desk)
             self._give_initial_state(moment, desk)
             yield desk
             desk.hand_over()
@@ -229,7 +259,7 @@ class ProcessLogic:
 
     def _handle_rows(self, batch: pa.RecordBatch, desk: Desk, keys: Keys, times: TimerValues, made: Made) -> None:
         grouped = self._by_key(batch)
-        given = GIVEN[self._config.form](batch, grouped.order)
+        given = self._config.given(batch, grouped.order)
         desk.fetch(self._handle.entries(one.part for one in grouped.keys))
         for one in grouped.keys:
             self._turn_to(one)
@@ -267,11 +297,10 @@ class ProcessLogic:
 
     def _keys(self, moment: Moment, schema: pa.Schema | None = None) -> Keys:
         """Return how keys are shown, by the types of these rows, which timers will need too, or by those of earlier."""
-        kept = moment.state.shared(_KEY_SCHEMA)
-        known = None if kept is None else pa.ipc.read_schema(pa.py_buffer(kept))
+        known = kept_key_schema(moment.state)
         if schema is not None:
             known = key_schema(schema, self._config.key_columns, known)
-            moment.state.share(_KEY_SCHEMA, known.serialize().to_pybytes())
+            keep_key_schema(moment.state, known)
         assert known is not None, "a timer was registered, but not which types its key has"
         return Keys(known, self._config.form)
 
@@ -291,7 +320,10 @@ class ProcessLogic:
         new = {group for group, marker in markers.items() if desk.read(marker) is None}
         if not new:
             return
-        keys, given = self._keys(moment, batch.schema), GIVEN[self._config.form](batch, grouped.order)
+        keys, given = (
+            self._keys(moment, batch.schema),
+            self._config.given(batch, grouped.order),
+        )
         for one in grouped.keys:
             if one.part[:2] in new:
                 self._turn_to(one)

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from zlib import crc32
 
-from headwater.model.entries import is_long, space_prefix, split_entry
+from headwater.model.entries import is_long, shared_entry, space_prefix, split_entry
+from headwater.model.errors import StoreError
 from headwater.operators.state import OperatorState
 
 TIMERS: Final = 1  # by when they expire, in milliseconds
@@ -67,6 +68,8 @@ def number_bytes(number: int) -> bytes:
 
 def number_of(encoded: bytes) -> int:
     """Return the number that has these bytes."""
+    if len(encoded) != _NUMBER.size:
+        raise StoreError(f"a number in the state is damaged: it has {len(encoded)} bytes, not {_NUMBER.size}")
     number: int = _NUMBER.unpack(encoded)[0]
     return number - _SIGN
 
@@ -131,6 +134,13 @@ class Desk:
             self._whole.add(prefix)
         cut = len(prefix)
         return [(entry[cut:], value) for entry in sorted(members) if (value := self._known[entry]) is not None]
+
+    def shared_under(self, start: str) -> list[tuple[str, bytes]]:
+        """Return what is kept for all keys together under names that begin so, as this call left it."""
+        found = [
+            (name, self._known.get(shared_entry(start + name), kept)) for name, kept in self.state.shared_under(start)
+        ]
+        return [(name, kept) for name, kept in found if kept is not None]
 
     def hand_over(self) -> None:
         """Let what has changed be part of the turn."""

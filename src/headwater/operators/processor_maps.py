@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 from headwater.operators.processor_entries import MAPS, Desk, prefix_of
+from headwater.operators.processor_schemas import StoredRows
 from headwater.operators.processor_variables import (
     NEVER,
     Here,
@@ -27,11 +28,10 @@ class MapState(Variable):
 
     kind: ClassVar[str] = "Map"
 
-    def __init__(self, here: Here, name: str, keys: RowCodec, values: RowCodec, ttl_ms: int) -> None:
+    def __init__(self, here: Here, name: str, keys: RowCodec, values: StoredRows, ttl_ms: int) -> None:
         """Be a variable with keys and values of this kind."""
-        super().__init__(here, name, ttl_ms)
+        super().__init__(here, name, values, ttl_ms)
         self._keys = keys
-        self._values = values
 
     def exists(self) -> bool:
         """Whether the map has a pair."""
@@ -39,8 +39,9 @@ class MapState(Variable):
 
     def getValue(self, key: Iterable[Any]) -> Any:
         """Return the value of a key of the map as a row, or None."""
-        pair = self._alive(self._desk("getting value"), key)
-        return None if pair is None else self._values.decode_row(_split_pair(*pair)[1])
+        desk = self._desk("getting value")
+        pair = self._alive(desk, key)
+        return None if pair is None else self.kept.decode_row(desk, split_pair(*pair)[1])
 
     def containsKey(self, key: Iterable[Any]) -> bool:
         """Whether the map has this key."""
@@ -49,33 +50,30 @@ class MapState(Variable):
     def updateValue(self, key: Iterable[Any], value: Iterable[Any]) -> None:
         """Keep a value for a key of the map."""
         desk = self._desk("updating map state value")
-        encoded_key, encoded = self._keys.encode(key), self._values.encode(value)
+        encoded_key, encoded = self._keys.encode(key), self.kept.encode(value)
         rest = _rest_of(encoded_key)
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, rest, self._expiry_ms())
         pair = encoded if rest == encoded_key else len(encoded_key).to_bytes(4, "big") + encoded_key + encoded
         desk.put_under(self._prefix(), rest, with_expiry(pair, self._expiry_ms()))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return the pairs of the map."""
-        pairs = [] if self.deleted else self._pairs(self._desk("getting map state"))
-        return iter([(self._keys.decode(key), self._values.decode(value)) for key, value in pairs])
+        return iter([(self._keys.decode(key), self.kept.decode(desk, value)) for desk, key, value in self._found()])
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
         """Return the keys of the map."""
-        pairs = [] if self.deleted else self._pairs(self._desk("getting map state"))
-        return iter([self._keys.decode(key) for key, _ in pairs])
+        return iter([self._keys.decode(key) for _, key, _ in self._found()])
 
     def values(self) -> Iterator[tuple[Any, ...]]:
         """Return the values of the map, in the order of its keys."""
-        pairs = [] if self.deleted else self._pairs(self._desk("getting map state"))
-        return iter([self._values.decode(value) for _, value in pairs])
+        return iter([self.kept.decode(desk, value) for desk, _, value in self._found()])
 
     def removeKey(self, key: Iterable[Any]) -> None:
         """Forget a key of the map."""
         desk = self._desk("removing key from map state")
         rest = _rest_of(self._keys.encode(key))
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, rest, NEVER)
         desk.delete(self._prefix() + rest)
 
@@ -84,7 +82,7 @@ class MapState(Variable):
         desk = self._desk("clearing map state")
         prefix = self._prefix()
         for rest, _ in desk.under(prefix):
-            if self._ttl_ms:
+            if self.ttl_ms:
                 self._reindex(desk, rest, NEVER)
             desk.delete(prefix + rest)
 
@@ -96,9 +94,16 @@ class MapState(Variable):
         stored = desk.read_under(self._prefix(), rest)
         return (rest, stored) if stored is not None and is_alive(stored, self._here.now_ms) else None
 
+    def _found(self) -> list[tuple[Desk, bytes, bytes]]:
+        """Return where the pairs were read, and each; none if the variable was deleted."""
+        if self.deleted:
+            return []
+        desk = self._desk("getting map state")
+        return [(desk, key, value) for key, value in self._pairs(desk)]
+
     def _pairs(self, desk: Desk) -> list[tuple[bytes, bytes]]:
         found = desk.under(self._prefix())
-        return [_split_pair(rest, stored) for rest, stored in found if is_alive(stored, self._here.now_ms)]
+        return [split_pair(rest, stored) for rest, stored in found if is_alive(stored, self._here.now_ms)]
 
     def _reindex(self, desk: Desk, rest: bytes, expiry_ms: int) -> None:
         prefix = self._prefix()
@@ -113,7 +118,7 @@ def _rest_of(encoded_key: bytes) -> bytes:
     return _HASHED + blake2b(encoded_key, digest_size=32).digest()
 
 
-def _split_pair(rest: bytes, stored: bytes) -> tuple[bytes, bytes]:
+def split_pair(rest: bytes, stored: bytes) -> tuple[bytes, bytes]:
     """Return the bytes of a map's key and of its value; a key too long for the name is kept with the value."""
     kept = without_expiry(stored)
     if rest[:1] != _HASHED:

@@ -13,9 +13,16 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from headwater.model.errors import StoreError
 from headwater.model.keys import decode_key
+from headwater.model.quoting import cause, quoted
 from headwater.operators.functions import WrongResult
 from headwater.operators.spark_names import row_maker
+from headwater.operators.spark_types import spark_type
+from headwater.operators.state import OperatorState
+
+_KEY_SCHEMA: Final = "key schema"
+_SCALE_MAX: Final = 38 - 20  # behind the point, where 20 digits before it must have room
 
 Positions = npt.NDArray[np.intp]
 
@@ -31,22 +38,27 @@ class Given(Protocol):
 class Frames:
     """The rows of a batch as DataFrames."""
 
-    def __init__(self, batch: pa.RecordBatch, order: Positions) -> None:
-        """Take the rows in this order."""
+    def __init__(self, batch: pa.RecordBatch, order: Positions, rows_max: int | None = None) -> None:
+        """Take the rows in this order, so many in one DataFrame at most."""
+        self._rows_max = rows_max
         self._frame = _for_pandas(batch).to_pandas(maps_as_pydicts="lossy").take(order)
 
     def of_key(self, start: int, end: int) -> Iterator[pd.DataFrame]:
-        """Return the rows as one DataFrame."""
+        """Return the rows as one DataFrame, or as several where there are more rows than one may have."""
+        size = self._rows_max or end - start
+        return iter([self._part(first, min(first + size, end)) for first in range(start, end, size)])
+
+    def _part(self, start: int, end: int) -> pd.DataFrame:
         frame = self._frame.iloc[start:end].copy(deep=False)  # not deep: no other key sees these rows
         frame.index = pd.RangeIndex(end - start)
-        return iter((frame,))
+        return frame
 
 
 class Rows:
     """The rows of a batch as PySpark's rows."""
 
-    def __init__(self, batch: pa.RecordBatch, order: Positions) -> None:
-        """Take the rows in this order."""
+    def __init__(self, batch: pa.RecordBatch, order: Positions, rows_max: int | None = None) -> None:
+        """Take the rows in this order; they are given one by one anyway."""
         taken = batch.take(pa.array(order))
         self._make = row_maker(batch.schema.names)
         self._values = list(zip(*(_in_microseconds(column).to_pylist() for column in taken.columns), strict=True))
@@ -57,7 +69,7 @@ class Rows:
         return (make(*values) for values in self._values[start:end])
 
 
-GIVEN: Final[dict[str, Callable[[pa.RecordBatch, Positions], Given]]] = {"pandas": Frames, "rows": Rows}
+GIVEN: Final[dict[str, Callable[[pa.RecordBatch, Positions, int | None], Given]]] = {"pandas": Frames, "rows": Rows}
 
 
 def _for_pandas(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -126,6 +138,20 @@ def key_schema(schema: pa.Schema, columns: Sequence[str], known: pa.Schema | Non
     if known is not None:
         types |= {name: known.field(name).type for name in columns if pa.types.is_null(types[name])}
     return pa.schema(list(types.items()))
+
+
+def kept_key_schema(state: OperatorState) -> pa.Schema | None:
+    """Return the types that keys have had so far; None before the first."""
+    kept = state.shared(_KEY_SCHEMA)
+    try:
+        return None if kept is None else pa.ipc.read_schema(pa.py_buffer(kept))
+    except (pa.ArrowException, OSError, EOFError) as damage:
+        raise StoreError(f"the types of a processor's keys are damaged: {damage}") from damage
+
+
+def keep_key_schema(state: OperatorState, schema: pa.Schema) -> None:
+    """Keep the types of keys for timers, which have the bytes of a key alone."""
+    state.share(_KEY_SCHEMA, schema.serialize().to_pybytes())
 
 
 def _key_type(kind: pa.DataType) -> pa.DataType:
@@ -210,14 +236,26 @@ def _column(pieces: list["pd.Series[Any]"], field: pa.Field) -> pa.Array:
 def _array(values: Any, field: pa.Field) -> pa.Array:
     if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
         values = values.astype(values.dtype.categories.dtype)
-    safe = not pa.types.is_timestamp(field.type)  # what is finer than microseconds is cut off
     try:
-        try:
-            return pa.Array.from_pandas(values, type=field.type, safe=safe)
-        except pa.ArrowInvalid:
-            return pa.Array.from_pandas(values).cast(field.type, safe=safe)
+        return _converted(values, field.type)
     except (pa.ArrowException, OverflowError, TypeError) as failure:
-        raise _misfit(field, failure) from failure
+        raise _misfit(field, values, failure) from failure
+
+
+def _converted(values: Any, kind: pa.DataType) -> pa.Array:
+    safe = not pa.types.is_timestamp(kind)  # what is finer than microseconds is cut off
+    if pa.types.is_decimal(kind) and pd.api.types.is_integer_dtype(values.dtype):
+        return _whole_decimals(pa.Array.from_pandas(values), kind)
+    try:
+        return pa.Array.from_pandas(values, type=kind, safe=safe)
+    except pa.ArrowInvalid:
+        return pa.Array.from_pandas(values).cast(kind, safe=safe)
+
+
+def _whole_decimals(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return whole numbers as decimals: Arrow asks for room for the largest that there might be, not that there is."""
+    roomy = pa.decimal256(76, kind.scale) if kind.scale > _SCALE_MAX else pa.decimal128(38, kind.scale)
+    return numbers.cast(roomy).cast(kind)
 
 
 class MadeRows:
@@ -238,10 +276,11 @@ class MadeRows:
             return None
         columns = []
         for field in self._schema:
+            values = [row.get(field.name) for row in self._rows]
             try:
-                columns.append(pa.array([row.get(field.name) for row in self._rows], type=field.type))
+                columns.append(_of_rows(values, field.type))
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as failure:
-                raise _misfit(field, failure) from failure
+                raise _misfit(field, values, failure) from failure
         return _without_forbidden_nulls(columns, self._schema)
 
 
@@ -274,5 +313,24 @@ def _without_forbidden_nulls(columns: list[pa.Array], schema: pa.Schema) -> pa.R
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _misfit(field: pa.Field, failure: Exception) -> WrongResult:
-    return WrongResult(f"its result does not fit column {field.name!r}, declared as {field.type}: {failure}")
+def _of_rows(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(kind):
+        values = [int(value) if isinstance(value, np.integer) else value for value in values]
+    return pa.array(values, type=kind)
+
+
+def _misfit(field: pa.Field, values: Iterable[Any], failure: Exception) -> WrongResult:
+    """Return what is told of a column: the first value that does not fit, if one by itself does not."""
+    plain = (value.item() if isinstance(value, np.generic) else value for value in values)
+    told = next((f"{quoted(one)} ({type(one).__name__}) is not one" for one in plain if not _fits(one, field)), "")
+    return WrongResult(
+        f"its result does not fit column {field.name!r}, declared as {spark_type(field.type)}: {told or cause(failure)}"
+    )
+
+
+def _fits(value: Any, field: pa.Field) -> bool:
+    try:
+        _converted(pd.Series([value]), field.type)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return False
+    return True

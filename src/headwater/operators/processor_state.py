@@ -6,12 +6,17 @@ them for each call and says which key is being handled. What PySpark refuses is 
 
 # ruff: noqa: N802, N803 - PySpark's names
 
+import copy
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from headwater.model.entries import space_prefix
+import pyarrow as pa
+
+from headwater.model.entries import shared_entry, space_prefix
+from headwater.model.errors import FlowError
+from headwater.model.quoting import listed
 from headwater.operators.processor_entries import (
     ELEMENTS,
     EXPIRIES,
@@ -30,6 +35,7 @@ from headwater.operators.processor_entries import (
     range_of,
 )
 from headwater.operators.processor_maps import MapState
+from headwater.operators.processor_schemas import DeclaredVariables, StoredRows, schemas_of
 from headwater.operators.processor_variables import (
     Here,
     ListState,
@@ -37,14 +43,14 @@ from headwater.operators.processor_variables import (
     Variable,
     elements_of,
     is_alive,
+    span_at,
     span_bytes,
-    span_of,
 )
-from headwater.operators.spark_names import state_error
+from headwater.operators.spark_names import state_error, without_timers
 from headwater.operators.spark_types import arrow_schema
 from headwater.operators.spark_values import RowCodec
+from headwater.operators.state import OperatorState
 
-_OF_KIND: Final = {"Value": (VALUES,), "List": (LISTS, ELEMENTS), "Map": (MAPS,)}
 _LIMIT_MS: Final = 1 << 63
 _V = TypeVar("_V", bound=Variable)
 
@@ -73,22 +79,25 @@ class ProcessorHandle:
         self.phase = Phase.INIT
         self._time_mode = time_mode
         self._here = Here()
-        self._variables: dict[tuple[str, str], Variable] = {}
+        self._variables: dict[str, Variable] = {}
         self._names: dict[int, str] = {}  # by place, to find two names that lead to the same
+        self._forgotten: dict[str, None] = {}  # what `init` has deleted
+        self._met: set[range] = set()  # the instances whose state was looked at, by their key groups
+        self.unfit: list[str] = []  # what was refused of schemas, which is known before anything runs
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:
         """Return a variable that holds one value for each key."""
         doing = "initializing value state"
         ttl_ms = self._ttl_ms(doing, stateName, ttlDurationMs)
-        codec = _codec(schema, f"state {stateName!r}")
-        return self._declared(doing, ValueState(self._here, stateName, codec, ttl_ms))
+        kept = self._kept(ValueState.kind, stateName, schema)
+        return self._declared(doing, ValueState(self._here, stateName, kept, ttl_ms))
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ListState:
         """Return a variable that holds a list for each key."""
         doing = "initializing list state"
         ttl_ms = self._ttl_ms(doing, stateName, ttlDurationMs)
-        codec = _codec(schema, f"state {stateName!r}")
-        return self._declared(doing, ListState(self._here, stateName, codec, ttl_ms))
+        kept = self._kept(ListState.kind, stateName, schema)
+        return self._declared(doing, ListState(self._here, stateName, kept, ttl_ms))
 
     def getMapState(
         self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
@@ -96,24 +105,20 @@ class ProcessorHandle:
         """Return a variable that holds a map for each key."""
         doing = "initializing map state"
         ttl_ms = self._ttl_ms(doing, stateName, ttlDurationMs)
-        keys, values = (
-            _codec(userKeySchema, f"a key of state {stateName!r}"),
-            _codec(valueSchema, f"state {stateName!r}"),
-        )
-        return self._declared(doing, MapState(self._here, stateName, keys, values, ttl_ms))
+        keys = RowCodec(arrow_schema(userKeySchema), f"a key of state {stateName!r}")
+        kept = self._kept(MapState.kind, stateName, valueSchema, keys.schema)
+        return self._declared(doing, MapState(self._here, stateName, keys, kept, ttl_ms))
 
     def deleteIfExists(self, stateName: str) -> None:
         """Forget a variable that an earlier version of the processor declared, with what it holds for all keys."""
         self._refuse_unless("deleting state", Phase.INIT)
         desk = self._at_desk("deleting state")
         self._claim("deleting state", stateName)
-        for kind, spaces in _OF_KIND.items():
-            variable = self._variables.pop((kind, stateName), None)
-            if variable is not None:
-                variable.deleted = True
-            for space in spaces:
-                for found in desk.state.held(space, *range_of(place_of(stateName))):
-                    desk.delete(found.entry)
+        variable = self._variables.pop(stateName, None)
+        if variable is not None:
+            variable.deleted = True
+        self._forgotten[stateName] = None
+        _forget(desk, stateName)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Let `handleExpiredTimer` be called for the key at an instant; once only, however often it is registered."""
@@ -146,6 +151,32 @@ class ProcessorHandle:
         """Handle one key from here on."""
         self._here.part, self._here.key = part, key
 
+    def meet(self, desk: Desk) -> None:
+        """See to the state of an instance that comes for the first time; refuse it if it has what cannot be read.
+
+        A worker runs `init` once, and then handles keys of all instances that it is given turns of.
+        """
+        if desk.state.groups in self._met:
+            return
+        for name in self._forgotten:
+            _forget(desk, name)
+        for variable in self._variables.values():
+            variable.kept.refuse_unreadable(desk)
+        self._met.add(desk.state.groups)
+
+    def keep_schemas(self, desk: Desk) -> None:
+        """Keep the schemas by which rows are written beside the rows."""
+        desk.fetch([variable.kept.schema_entry for variable in self._variables.values()])
+        for variable in self._variables.values():
+            variable.kept.keep_schema(desk)
+
+    @property
+    def declared(self) -> DeclaredVariables:
+        """What was declared, and what was deleted."""
+        by_name = {name: variable.kept.declared for name, variable in self._variables.items()}
+        mortal = {name: variable.ttl_ms for name, variable in self._variables.items() if variable.ttl_ms}
+        return DeclaredVariables(by_name, tuple(self._forgotten), mortal)
+
     def clear_away(self) -> None:
         """End a call."""
         self._here.desk, self._here.part, self._here.key = None, b"", b""
@@ -162,10 +193,22 @@ class ProcessorHandle:
     def _declared(self, doing: str, variable: _V) -> _V:
         self._refuse_unless(doing, Phase.INIT)
         self._claim(doing, variable.name)
-        known = self._variables.setdefault((variable.kind, variable.name), variable)
+        known = self._variables.setdefault(variable.name, variable)
         if known is not variable:
-            raise state_error(f"Error {doing}: {variable.kind} state {variable.name} already exists")
+            raise state_error(f"Error {doing}: {known.kind} state {variable.name} already exists")
         return variable
+
+    def _kept(self, kind: str, name: str, given: Any, key: pa.Schema | None = None) -> StoredRows:
+        schema = arrow_schema(given)
+        strict = [field.name for field in schema if not field.nullable]
+        if strict:
+            self.unfit.append(
+                f"[TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE] all fields of state {name!r} must be nullable, "
+                f"so that other versions can read it; {listed(strict)} may not be null: leave NOT NULL out, or give "
+                "StructField nullable=True"
+            )
+            raise state_error(self.unfit[-1])
+        return StoredRows(kind, name, schema, key)
 
     def _claim(self, doing: str, name: str) -> None:
         other = self._names.setdefault(place_of(name), name)
@@ -184,7 +227,7 @@ class ProcessorHandle:
 
     def _for_timers(self, doing: str) -> Desk:
         if self._time_mode == "none":
-            raise state_error(f"Error {doing}: timers need timeMode processingtime or eventtime, not none")
+            raise without_timers()
         self._refuse_unless(doing, Phase.RUNNING, Phase.ENDING)
         return self._at_desk(doing, for_a_key=True)
 
@@ -196,6 +239,52 @@ class ProcessorHandle:
         if self._here.desk is None or (for_a_key and not self._here.part):
             raise state_error(f"Error {doing}: no key is being handled")
         return self._here.desk
+
+
+def declared_by(processor: Any, time_mode: str) -> DeclaredVariables | None:
+    """Return what a processor declares, by running `init` of a copy over no state, as Spark's driver does.
+
+    Raises FlowError if a schema cannot be kept. None if `init` raises anything else: it may need what only a worker
+    has, and if not, the first turn tells what is wrong with it.
+    """
+    handle = ProcessorHandle(time_mode)
+    handle.lay(Desk(OperatorState(_NoState())), 0)
+    try:
+        tried = copy.deepcopy(processor)
+        tried.init(handle)
+        found = handle.declared
+        handle.phase = Phase.CLOSED
+        tried.close()
+    except FlowError:  # a schema that is none
+        raise
+    except Exception:  # a user's code may raise anything
+        if handle.unfit:
+            raise FlowError(handle.unfit[0]) from None
+        return None
+    return found
+
+
+class _NoState:
+    """The state of an operator that has none yet."""
+
+    def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [None] * len(keys)
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        return []
+
+
+def _forget(desk: Desk, name: str) -> None:
+    """Forget all that a variable holds, of whatever kind, and its schemas."""
+    for space in (VALUES, LISTS, ELEMENTS, MAPS):
+        for found in desk.state.held(space, *range_of(place_of(name))):
+            desk.delete(found.entry)
+    about = schemas_of(name)
+    for which, _ in desk.shared_under(about):
+        desk.delete(shared_entry(about + which))
 
 
 def due_timers(desk: Desk, until_ms: int | None) -> list[Timer]:
@@ -222,7 +311,7 @@ def _remove_value(desk: Desk, entry: bytes, stored: bytes, now_ms: int) -> None:
 
 def _remove_elements(desk: Desk, entry: bytes, stored: bytes, now_ms: int) -> None:
     """Remove a list's elements from its beginning up to the first that is alive: they expire in order."""
-    first, end, latest_ms = span_of(stored)
+    first, end, latest_ms = span_at(desk, entry, stored)
     elements = elements_of(entry, (first, end, 0))
     for element, kept in zip(elements, desk.read_many(elements), strict=True):
         if is_alive(kept, now_ms):
@@ -240,10 +329,6 @@ _REMOVE: Final[dict[int, Callable[[Desk, bytes, bytes, int], None]]] = {
     MAPS: _remove_value,
     LISTS: _remove_elements,
 }
-
-
-def _codec(schema: Any, owner: str) -> RowCodec:
-    return RowCodec(arrow_schema(schema), owner)
 
 
 def _checked_ms(doing: str, given: int) -> int:

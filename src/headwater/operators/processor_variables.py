@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from headwater.model.decoding import UNDECODABLE
 from headwater.model.entries import space_prefix
+from headwater.model.errors import StoreError
 from headwater.operators.processor_entries import (
     ELEMENTS,
     EXPIRIES,
@@ -23,8 +25,8 @@ from headwater.operators.processor_entries import (
     number_of,
     place_of,
 )
+from headwater.operators.processor_schemas import StoredRows
 from headwater.operators.spark_names import state_error
-from headwater.operators.spark_values import RowCodec
 
 NEVER: Final = 0  # when a value without a time to live expires
 
@@ -32,6 +34,9 @@ _EXPIRES: Final = b"\xc1"  # never the first byte of msgpack: what follows is wh
 _EXPIRY_BYTES: Final = 9
 _STEPS: Final = 16  # an index entry is good for a sixteenth of the time to live, or each update would move it
 _SPAN: Final = msgspec.msgpack.Decoder(tuple[int, int, int])
+
+_LONG_LIST: Final = 10_000  # elements
+_NUMBER_MAX: Final = 1 << 63
 
 Stored = bytes | None
 
@@ -71,13 +76,14 @@ class Variable:
 
     kind: ClassVar[str]
 
-    def __init__(self, here: Here, name: str, ttl_ms: int) -> None:
+    def __init__(self, here: Here, name: str, kept: StoredRows, ttl_ms: int) -> None:
         """Be a variable of this name; a time to live of 0 is for ever."""
         self.name = name
+        self.kept = kept
         self.deleted = False
         self._here = here
         self._place = place_of(name)
-        self._ttl_ms = ttl_ms
+        self.ttl_ms = ttl_ms
         self._step_ms = max(1, ttl_ms // _STEPS)
         self._tag = self.kind[:1].encode() + number_bytes(self._place)
 
@@ -90,7 +96,7 @@ class Variable:
         return self._here.desk
 
     def _expiry_ms(self) -> int:
-        return self._here.now_ms + self._ttl_ms if self._ttl_ms else NEVER
+        return self._here.now_ms + self.ttl_ms if self.ttl_ms else NEVER
 
     def _index(self, desk: Desk, target: bytes, rest: bytes, old_ms: int, new_ms: int) -> None:
         """Let an entry be looked at when it expires, and no longer when it was to expire before."""
@@ -113,10 +119,9 @@ class ValueState(Variable):
 
     kind: ClassVar[str] = "Value"
 
-    def __init__(self, here: Here, name: str, codec: RowCodec, ttl_ms: int) -> None:
+    def __init__(self, here: Here, name: str, kept: StoredRows, ttl_ms: int) -> None:
         """Be a variable with values of this kind."""
-        super().__init__(here, name, ttl_ms)
-        self._codec = codec
+        super().__init__(here, name, kept, ttl_ms)
         self._head = space_prefix(VALUES, self._place)
 
     def exists(self) -> bool:
@@ -125,21 +130,22 @@ class ValueState(Variable):
 
     def get(self) -> tuple[Any, ...] | None:
         """Return the value of the key, or None."""
-        stored = self._alive(self._desk("getting value state"))
-        return None if stored is None else self._codec.decode(without_expiry(stored))
+        desk = self._desk("getting value state")
+        stored = self._alive(desk)
+        return None if stored is None else self.kept.decode(desk, without_expiry(stored))
 
     def update(self, newValue: Iterable[Any]) -> None:
         """Keep a value for the key."""
         desk = self._desk("updating value state")
-        encoded = self._codec.encode(newValue)
-        if self._ttl_ms:
+        encoded = self.kept.encode(newValue)
+        if self.ttl_ms:
             self._reindex(desk, self._expiry_ms())
         desk.put(self.entry(self._here.part), with_expiry(encoded, self._expiry_ms()))
 
     def clear(self) -> None:
         """Forget the key's value."""
         desk = self._desk("clearing value state")
-        if self._ttl_ms:
+        if self.ttl_ms:
             self._reindex(desk, NEVER)
         desk.delete(self.entry(self._here.part))
 
@@ -162,10 +168,9 @@ class ListState(Variable):
 
     kind: ClassVar[str] = "List"
 
-    def __init__(self, here: Here, name: str, codec: RowCodec, ttl_ms: int) -> None:
+    def __init__(self, here: Here, name: str, kept: StoredRows, ttl_ms: int) -> None:
         """Be a variable with elements of this kind."""
-        super().__init__(here, name, ttl_ms)
-        self._codec = codec
+        super().__init__(here, name, kept, ttl_ms)
         self._head = space_prefix(LISTS, self._place)
 
     def exists(self) -> bool:
@@ -181,7 +186,7 @@ class ListState(Variable):
         span = self._span(desk)
         stored = [] if span is None else desk.read_many(elements_of(self.entry(self._here.part), span))
         now_ms = self._here.now_ms
-        return iter([self._codec.decode(without_expiry(one)) for one in stored if one and is_alive(one, now_ms)])
+        return iter([self.kept.decode(desk, without_expiry(one)) for one in stored if one and is_alive(one, now_ms)])
 
     def put(self, newState: Iterable[Iterable[Any]]) -> None:
         """Keep these elements instead of what the list had."""
@@ -196,7 +201,7 @@ class ListState(Variable):
     def appendValue(self, newState: Iterable[Any]) -> None:
         """Add an element at the end."""
         desk = self._desk("updating value state")
-        self._extend(desk, self._span(desk), [self._codec.encode(newState)])
+        self._extend(desk, self._span(desk), [self.kept.encode(newState)])
 
     def appendList(self, newState: Iterable[Iterable[Any]]) -> None:
         """Add elements at the end."""
@@ -218,14 +223,15 @@ class ListState(Variable):
         return self._head + part
 
     def _encoded(self, values: Iterable[Iterable[Any]]) -> list[bytes]:
-        encoded = [self._codec.encode(value) for value in values]
+        encoded = [self.kept.encode(value) for value in values]
         if not encoded:
             raise state_error(f"Error updating value state: List state {self.name} was given an empty list.")
         return encoded
 
     def _span(self, desk: Desk) -> tuple[int, int, int] | None:
-        stored = desk.read(self.entry(self._here.part))
-        return None if stored is None else span_of(stored)
+        entry = self.entry(self._here.part)
+        stored = desk.read(entry)
+        return None if stored is None else span_at(desk, entry, stored)
 
     def _extend(self, desk: Desk, span: tuple[int, int, int] | None, encoded: list[bytes]) -> None:
         first, end, latest_ms = span or (0, 0, -1)
@@ -238,9 +244,21 @@ class ListState(Variable):
         self._index(desk, entry, b"", NEVER, expiry_ms)
 
 
-def span_of(stored: bytes) -> tuple[int, int, int]:
-    """Return the number of a list's first element, the one behind its last, and when the last of them expires."""
-    return _SPAN.decode(stored)
+def span_at(desk: Desk, entry: bytes, stored: bytes) -> tuple[int, int, int]:
+    """Return the number of a list's first element, the one behind its last, and when the last of them expires.
+
+    A damaged number must not have us look for elements for ever: of a long list the last element is looked at.
+    """
+    try:
+        span = _SPAN.decode(stored)
+    except UNDECODABLE as damage:
+        raise StoreError(f"a list in the state is damaged: {damage}") from damage
+    is_sound = 0 <= span[0] < span[1] < _NUMBER_MAX
+    if is_sound and span[1] - span[0] > _LONG_LIST:
+        is_sound = desk.read(elements_of(entry, (span[1] - 1, span[1], 0))[0]) is not None
+    if not is_sound:
+        raise StoreError(f"a list in the state is damaged: it has no elements {span[0]} to {span[1]}")
+    return span
 
 
 def span_bytes(span: tuple[int, int, int]) -> bytes:

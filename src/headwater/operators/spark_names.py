@@ -21,6 +21,20 @@ def state_error(message: str) -> Exception:
     return made
 
 
+class NoTimersError(StateError, ValueError):
+    """A processor without a time mode used timers, and PySpark's own error is not loaded."""
+
+
+def without_timers() -> Exception:
+    """Return the error that PySpark's own tester raises where a processor uses timers in time mode none."""
+    what = "Timers with TimeMode.None (give process a time_mode, ProcessingTime or EventTime)"
+    spark_error = _loaded("pyspark.errors", "PySparkValueError", None)
+    if spark_error is None:
+        return NoTimersError(f"[UNSUPPORTED_OPERATION] {what} is not supported.")
+    made: Exception = spark_error(errorClass="UNSUPPORTED_OPERATION", messageParameters={"operation": what})
+    return made
+
+
 def row_maker(names: Sequence[str]) -> Callable[..., Any]:
     """Return what makes a row of the values of these columns."""
     spark_row = _loaded("pyspark.sql.types", "Row", None)

@@ -2,7 +2,8 @@
 
 A processor names its columns as PySpark does: by a `StructType`, which tells its own JSON, or by a line of DDL such as
 `id string, total decimal(10,2), tags array<string>`. Both are read here without PySpark. What Arrow has no type for
-(variants, calendar intervals) is refused.
+(variants, calendar intervals) is refused. The other way round, `ddl_of` writes a schema as such a line: a store keeps
+schemas in this form, and people read it.
 """
 
 import re
@@ -34,6 +35,21 @@ _ATOMS: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys(("decimal", "dec", "numeric"), DECIMAL),
 }
 _DAY_TIME: Final = frozenset({"day", "hour", "minute", "second"})
+_WRITTEN: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_duration, "interval day to second"),
+    (pa.types.is_time, "time"),
+    (pa.types.is_null, "void"),
+)
+_INTEGERS: Final = {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}
+_BARE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|[\w$.\-]+|\S)")
 _NAME: Final = re.compile(r"[\w$.\-]+|`.*`", re.DOTALL)
 
@@ -54,6 +70,33 @@ def arrow_schema(given: Any) -> pa.Schema:
     if not pa.types.is_struct(kind):
         raise FlowError(f"a {type(given).__name__} is not a schema; columns need a StructType")
     return pa.schema(list(kind))
+
+
+def ddl_of(schema: pa.Schema) -> str:
+    """Return a schema as a line of DDL, which `arrow_schema` reads; of types that Spark has not, the nearest it has."""
+    return ", ".join(_column_text(field, " ") for field in schema)
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Return how Spark writes a type, or the nearest that it has."""
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(_column_text(field, ': ') for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{spark_type(kind.key_type)}, {spark_type(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{spark_type(kind.value_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_integer(kind):
+        return _INTEGERS[kind.bit_width]
+    if pa.types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    return next((name for is_kind, name in _WRITTEN if is_kind(kind)), str(kind))
+
+
+def _column_text(field: pa.Field, between: str) -> str:
+    name = field.name if _BARE.fullmatch(field.name) else "`" + field.name.replace("`", "``") + "`"
+    return f"{name}{between}{spark_type(field.type)}{'' if field.nullable else ' NOT NULL'}"
 
 
 def _from_json(written: Any) -> pa.DataType:

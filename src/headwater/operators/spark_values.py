@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from headwater.model.errors import StoreError
 from headwater.model.quoting import quoted
 from headwater.operators.spark_names import row_maker
 from headwater.operators.state_values import WrongState, decode_value, encode_value
@@ -53,9 +54,19 @@ class RowCodec:
         except WrongState as refusal:
             raise WrongState(f"{self.owner}: {refusal}") from None
 
-    def decode(self, encoded: bytes) -> tuple[Any, ...]:
-        """Return the tuple that has these bytes."""
+    def decode(self, encoded: bytes, change: Convert | None = None) -> tuple[Any, ...]:
+        """Return the tuple that has these bytes; one that was written by another schema is changed to ours first."""
         kept = decode_value(encoded)
+        try:
+            return self._read_fields(kept if change is None else change(kept))
+        except WrongState:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as damage:
+            raise StoreError(f"{self.owner} is damaged: a row of {len(encoded)} bytes is not one: {damage}") from damage
+
+    def _read_fields(self, kept: Any) -> tuple[Any, ...]:
+        if type(kept) is not list:
+            raise TypeError(f"it is a {type(kept).__name__}")
         if len(kept) != len(self._read):
             raise WrongState(
                 f"{self.owner} was kept with {len(kept)} fields, but is now declared with {len(self._read)}; "
@@ -68,9 +79,9 @@ class RowCodec:
             for read, value in zip(self._read, kept, strict=True)
         )
 
-    def decode_row(self, encoded: bytes) -> Any:
-        """Return the tuple with names to its fields."""
-        return self._row(*self.decode(encoded))
+    def named(self, values: tuple[Any, ...]) -> Any:
+        """Return a tuple with names to its fields."""
+        return self._row(*values)
 
 
 class _Misfit(Exception):
@@ -88,6 +99,8 @@ def _checked(field: pa.Field) -> Convert:
             raise WrongState(f"field {field.name!r} is declared without nulls, but was given None")
         try:
             return write(value)
+        except WrongState as inner:
+            raise WrongState(f"field {field.name!r}: {inner}") from None
         except (_Misfit, InvalidOperation, OverflowError, TypeError, ValueError):
             shown = quoted(value)
             raise WrongState(

@@ -204,6 +204,12 @@ class OperatorState:
         if self.shared(name) != value:
             self.put(shared_entry(name), value)
 
+    def shared_under(self, start: str) -> list[tuple[str, bytes]]:
+        """Return all that is kept for all keys together under names that begin so, without that beginning."""
+        first = shared_entry(start)
+        found = self._merged(first, shared_entry(start + "\U0010ffff"))
+        return [(entry[len(first) :].decode(errors="replace"), value) for entry, value in found]
+
     def own(self, name: str) -> bytes | None:
         """Return what this instance keeps for itself under a name, such as how far it has come.
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
+from headwater.dataflow.manifest import manifest_of
 from headwater.dataflow.stream import Flow
 from headwater.engine.events import AppAdded, AppHalted, AppRemoved, Event
 from headwater.engine.ledger import Ledger
@@ -284,10 +285,14 @@ class Node:
             self.sources.add(source)
 
     def check_code(self, graph: Graph) -> None:
-        """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has."""
+        """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has.
+
+        State that could not be kept is refused, too: where it is registered, nodes of a cluster try again for ever.
+        """
         if self._broken:
             raise EngineError(self.broken)
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
+        manifest_of(graph)
         pack_graph(graph)  # which is remembered for as long as the graph is
 
     def _queues_of(self, app: App) -> tuple[Queue, ...]:

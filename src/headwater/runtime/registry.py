@@ -77,8 +77,8 @@ class Registry:
             record = _read(txn, name)
             if record is None:
                 record = AppRecord(_next_number(txn), graph.fingerprint, manifest)
-            _refuse_other(graph.name, record, graph.fingerprint, manifest)
-            _write(txn, name, msgspec.structs.replace(record, manifest=manifest))
+            found = _as_successor(graph.name, record, graph.fingerprint, manifest)
+            _write(txn, name, msgspec.structs.replace(record, manifest=found))
         return AppId(record.number)
 
     def _packed(self, graph: Graph) -> dict[int, bytes]:
@@ -88,7 +88,10 @@ class Registry:
     def differs(self, graph: Graph) -> bool:
         """Whether the store holds another version of a flow."""
         record = self.find(graph.name)
-        return record is not None and not _is_of(record, graph.fingerprint, manifest_of(graph))
+        if record is None:
+            return False
+        manifest = manifest_of(graph)
+        return not _is_of(record, graph.fingerprint, manifest) or bool(_reasons(graph.name, record, manifest))
 
     def check(self, graph: Graph, upgrade: Upgrade, kept_as: str = "") -> Succession:
         """Return what a graph would go on with, or raise if it cannot take the place of what the store has."""
@@ -192,24 +195,32 @@ def _refuse_unlike(record: AppRecord, graph: Graph, kept: Succession) -> None:
         raise FlowError(f"flow {graph.name!r} has another structure than the version whose rows it would take")
 
 
-def _refuse_other(flow: str, record: AppRecord, fingerprint: str, manifest: Manifest) -> None:
-    """Refuse a version that would find rows and state of another, and say in what they differ."""
-    if _is_of(record, fingerprint, manifest):
-        return
-    reasons = ["its structure is another"]
-    if record.manifest is not None:
-        try:
-            succession(flow, record.manifest, manifest)
-        except UpgradeRefused as refusal:
-            reasons = refusal.reasons
-    raise FlowError(
-        f"the store holds another version of flow {flow!r} ({'; '.join(reasons)}); go on where it stood with "
-        "--upgrade, give the flow another name, or use another --store"
-    )
+def _as_successor(flow: str, record: AppRecord, fingerprint: str, manifest: Manifest) -> Manifest:
+    """Return what is to be remembered of a flow; refuse one that would find rows and state of another version."""
+    reasons = _reasons(flow, record, manifest)
+    is_of = _is_of(record, fingerprint, manifest)
+    if reasons or not is_of:
+        raise FlowError(
+            f"the store holds another version of flow {flow!r} ({'; '.join(reasons) or 'its structure is another'}); "
+            "go on where it stood with --upgrade, give the flow another name, or use another --store"
+        )
+    return manifest if record.manifest is None else succession(flow, record.manifest, manifest).after
+
+
+def _reasons(flow: str, record: AppRecord, manifest: Manifest) -> list[str]:
+    """Return in what a flow differs from the one that a store knows, as far as that can be told by its manifest."""
+    if record.manifest is None:
+        return []
+    try:
+        succession(flow, record.manifest, manifest)
+    except UpgradeRefused as refusal:
+        return refusal.reasons
+    return []
 
 
 def _is_of(record: AppRecord, fingerprint: str, manifest: Manifest) -> bool:
-    return record.fingerprint == fingerprint and record.manifest in (None, manifest)
+    """Whether a flow is the one that a store knows; the schemas of its state variables may be others."""
+    return record.fingerprint == fingerprint and (record.manifest is None or record.manifest.form == manifest.form)
 
 
 def _put_code(txn: Transaction, app: AppId, packed: Mapping[int, bytes]) -> None:

@@ -353,3 +353,56 @@ def test_a_node_that_runs_nothing_of_the_next_version_can_leave(few: FewNodes, v
         few.nodes[1].plant.hold(part, Hold.ADOPTED)
         few.do(few.nodes[1].leftovers.look())
         assert part.kept.hold is Hold.NONE
+
+
+SUMS: Final = """
+import headwater as hw
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+SENSORS = 7
+
+class Sums(StatefulProcessor):
+    def init(self, handle):
+        self.kept = handle.getValueState("kept", {schema!r})
+
+    def handleInputRows(self, key, rows, timerValues):
+        before = dict(zip({names!r}, self.kept.get() or [None] * len({names!r})))
+        n = (before["n"] or 0) + sum(1 for _ in rows)
+        self.kept.update([n if name == "n" else None for name in {names!r}])
+        yield Row(sensor=key[0], n=n)
+
+def made_rows(first, count):
+    return {{"sensor": [f"s{{n % SENSORS}}" for n in range(first, first + count)]}}
+
+made = hw.read.generator(made_rows, rows={rows}, rate=1_000, name="made")
+sums = made.key_by("sensor").process(Sums(), "sensor string, n long", form="rows", name="sums", parallelism=2)
+flow = hw.flow("counting", sums.sink(hw.to.json({out!r}), name="out"))
+"""
+
+
+def test_a_processor_that_declares_other_fields_takes_over_and_one_that_could_not_read_them_does_not(
+    few: FewNodes, tmp_path: Path
+) -> None:
+    """Refused when it is checked, and nothing is stopped for it."""
+
+    def version(schema: str, rows: int = ENDLESS) -> Path:
+        file, names = tmp_path / "sums.py", [field.split()[0] for field in schema.split(", ")]
+        file.write_text(SUMS.format(schema=schema, names=names, rows=rows, out=str(tmp_path / "out.json")))
+        return file
+
+    with few.client(0) as cluster:
+        with pytest.raises(RequestRefused, match=r"process 'sums': .*SCHEMA_MUST_BE_NULLABLE"):
+            cluster.submit(version("n long not null"))
+        running(cluster, few, version("n long"))
+        for only_check in (True, False):
+            with pytest.raises(RequestRefused, match=r"SCHEMA_EVOLUTION.*field 'n' was bigint and would be int"):
+                cluster.upgrade("counting", version("n int"), only_check=only_check)
+            with pytest.raises(RequestRefused, match="SCHEMA_MUST_BE_NULLABLE"):
+                cluster.upgrade("counting", version("n long not null"), only_check=only_check)
+        wider = version("note string, n double", 2_000)
+        assert set(cluster.upgrade("counting", wider, only_check=True).kept) == {"made", "sums", "out"}
+        cluster.upgraded(cluster.upgrade("counting", wider))
+        assert cluster.wait("counting", PATIENCE_S).is_balanced
+    last = {row["sensor"]: row["n"] for row in written(tmp_path)}
+    assert sum(last.values()) == 2_000

@@ -1,7 +1,8 @@
 """The processors of PySpark's own tests and documentation, written anew from what they do.
 
 Each exists in both forms where PySpark has both: for `transformWithStateInPandas`, and for the row-based
-`transformWithState`. They use nothing of ours. What PySpark's tests expect of each is in `test_processing`.
+`transformWithState`. They use nothing of ours. What PySpark's tests expect of each is in `test_engine` and
+`test_tester`.
 """
 
 # ruff: noqa: N802, N803 - PySpark's names
@@ -18,7 +19,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -203,6 +206,24 @@ class MapsForAYear(Maps):
     ttl_ms = 31_536_000_000
 
 
+class MapsToRead(InBothForms):
+    """Counts rows under two keys of a map that lives for a year, removes the first, and has a list that stays empty."""
+
+    def init(self, handle: Any) -> None:
+        self.counts = handle.getMapState("mapState", "name string", "count int", 31_536_000_000)
+        self.listed = handle.getListState("listState", "name string")
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Keep nothing of it."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        count = sum(1 for _ in self.each(rows))
+        for name in ("key1", "key2"):
+            self.counts.updateValue((name,), (count,))
+        self.counts.removeKey(("key1",))
+        yield self.made(id=key[0], countAsString=str(count))
+
+
 class TimeToLive(InBothForms):
     """Counts rows in four ways, three of which live ten seconds; key 0 does not renew them in its second batch."""
 
@@ -339,6 +360,140 @@ class ListOfInitialState(Adding):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         yield self.made(id=key[0], value=",".join(str(one) for (one,) in self.listed.get()))
+
+
+class AddingOverAList(ListOfInitialState):
+    """Adds up temperatures, and keeps the rows of the initial state beside the sum."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield from Adding.handleInputRows(self, key, rows, timerValues)
+
+
+class Earliest(InBothForms):
+    """Tells the earliest event time so far, in seconds."""
+
+    def init(self, handle: Any) -> None:
+        self.earliest = handle.getValueState("min_state", StructType([StructField("value", StringType(), True)]))
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        seconds = [int(row.eventTime.replace(tzinfo=dt.UTC).timestamp()) for row in self.each(rows)]
+        before = [int(self.earliest.get()[0])] if self.earliest.exists() else []
+        earliest = str(min(before + seconds))
+        self.earliest.update((earliest,))
+        yield self.made(id=key[0], timestamp=earliest)
+
+
+class FirstTime(InBothForms):
+    """Gives out the event time of the first row of a batch, by another name."""
+
+    def init(self, handle: Any) -> None:
+        """Keep nothing."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        times = [row.eventTime for row in self.each(rows)]
+        yield self.made(id=key[0], outputTimestamp=times[0])
+
+
+class Telling(InBothForms):
+    """Tells one number for each key."""
+
+    def __init__(self, form: str, number: Any) -> None:
+        super().__init__(form)
+        self.number = number
+
+    def init(self, handle: Any) -> None:
+        """Keep nothing."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield self.made(id=key[0], decimal_result=self.number)
+
+
+class Frames(InBothForms):
+    """Tells in how many DataFrames the rows of a key come."""
+
+    def init(self, handle: Any) -> None:
+        """Keep nothing."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Keep nothing of it."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield self.made(id=key[0], chunkCount=sum(1 for _ in rows))
+
+
+class TwoFields(InBothForms):
+    """Keeps the number of its key and a name made of it: the first of six versions of one processor."""
+
+    schema = StructType([StructField("id", IntegerType(), True), StructField("name", StringType(), True)])
+
+    def init(self, handle: Any) -> None:
+        self.state = handle.getValueState("state", self.schema)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        before = None
+        if self.state.exists():
+            before = dict(zip(self.schema.names, self.state.get(), strict=True))
+        shown, kept = self.seen(int(key[0]), before)
+        self.state.update([kept[name] for name in self.schema.names])
+        yield self.made(id=key[0], value=shown)
+
+    def seen(self, number: int, before: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what is told and what is kept."""
+        now = {"id": number, "name": f"name-{number}"}
+        return now, now
+
+
+class TwoStrictFields(TwoFields):
+    """The same with fields that may not be null."""
+
+    schema = StructType([StructField("id", IntegerType(), False), StructField("name", StringType(), False)])
+
+
+class MoreFields(TwoFields):
+    """Has three fields more; tells what was there, and makes the name longer by a digit."""
+
+    schema = StructType(
+        [
+            StructField("id", IntegerType(), True),
+            StructField("name", StringType(), True),
+            StructField("count", IntegerType(), True),
+            StructField("active", BooleanType(), True),
+            StructField("score", FloatType(), True),
+        ]
+    )
+
+    def seen(self, number: int, before: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        first: dict[str, Any] = {"id": number, "name": f"name-{number}", "count": 100, "active": True, "score": 99.9}
+        shown = before or first
+        return shown, {**shown, "name": shown["name"] + "0"}
+
+
+class FewerFields(TwoFields):
+    """Has the first two fields again, and goes on with the name."""
+
+    def seen(self, number: int, before: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        now = {"id": number, "name": before["name"] if before else f"name-{number}"}
+        return now, now
+
+
+class OtherOrder(MoreFields):
+    """Has all five in another order, and changes nothing."""
+
+    schema = StructType([MoreFields.schema[name] for name in ("name", "id", "score", "count", "active")])
+
+    def seen(self, number: int, before: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        shown, _ = super().seen(number, before)
+        return shown, shown
+
+
+class WiderField(TwoFields):
+    """Has a long for the number, to which it adds the one before."""
+
+    schema = StructType([StructField("id", LongType(), True), StructField("name", StringType(), True)])
+
+    def seen(self, number: int, before: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        now = {"id": number + (before["id"] + 1 if before else 0), "name": f"name-{number}"}
+        return now, now
 
 
 class CompositeState(InBothForms):
