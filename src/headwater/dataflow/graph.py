@@ -109,7 +109,7 @@ class Graph:
 
     def named_operators(self, chain: Chain) -> tuple[NamedOperator, ...]:
         """Return the operators of a chain, ready to be opened."""
-        return tuple(NamedOperator(name, self.operator(name)) for name in chain.operators)
+        return tuple(NamedOperator(name, self.operator(name), self.by_name[name].line) for name in chain.operators)
 
     def targets(self, target: str) -> range:
         """Return the instance numbers behind the end of a route."""

@@ -42,7 +42,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
-from headwater.operators.chain import NO_LINE, ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
+from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
 
 STORE_FULL: Final = "store full"
 KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
@@ -117,7 +117,7 @@ def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatc
     except pa.ArrowException as failure:
         row = show_first(batches[-1])
         error = f"rows that came to it in several batches cannot be joined to one: {failure}"
-        raise UserCodeError(plan.flow, plan.operators[0].name, error, NO_LINE, row) from failure
+        raise UserCodeError(plan.flow, plan.operators[0].name, error, plan.operators[0].line, row) from failure
 
 
 def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segment]:

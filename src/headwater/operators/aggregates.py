@@ -240,6 +240,11 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
+def _distinct_values(_: Aggregate, column: str, kind: pa.DataType) -> Result | None:
+    part = Distinct(column)
+    return Result((part,), pa.int64(), lambda found: pa.array([len(one) for one in found.values(part)], pa.int64()))
+
+
 _RESULTS: Final[dict[str, Callable[[Aggregate, str, pa.DataType], Result | None]]] = {
     "sum": _sum,
     "avg": _average,
@@ -251,6 +256,7 @@ _RESULTS: Final[dict[str, Callable[[Aggregate, str, pa.DataType], Result | None]
     "var_pop": _variance,
     "stddev_samp": _variance,
     "stddev_pop": _variance,
+    "count_distinct": _distinct_values,
     "approx_count_distinct": _count_distinct,
     "approx_percentile": _percentile,
     "collect_list": _collect,

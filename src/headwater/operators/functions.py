@@ -46,6 +46,22 @@ def form_of(function: UserFunction) -> Form:
     return Form.ROWS if issubclass(origin, Mapping) else Form.ARROW
 
 
+def advice(function: UserFunction, form: Form, failure: BaseException) -> str:
+    """Return what to write for a function without an annotation that seems to have been written for rows."""
+    is_in_doubt = isinstance(failure, TypeError | AttributeError | KeyError | ValueError | NotImplementedError)
+    if form is not Form.ARROW or not is_in_doubt or is_annotated(function):
+        return ""
+    return (
+        ". The function was given a whole pyarrow.RecordBatch, since its parameter has no annotation: annotate it as "
+        'hw.Row, or write form="rows", to be given one row after the other'
+    )
+
+
+def is_annotated(function: UserFunction) -> bool:
+    """Whether the first parameter says what it takes."""
+    return _first_annotation(function) not in (None, inspect.Parameter.empty)
+
+
 def _first_annotation(function: UserFunction) -> Any:
     try:
         signature = inspect.signature(function, eval_str=True)

@@ -21,6 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.model.quoting import listed
+from headwater.model.suggestions import did_you_mean
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, MILLISECOND, Micros
 from headwater.operators.base import Effect, Operator
 from headwater.operators.functions import WrongResult
@@ -172,7 +174,10 @@ class WatermarkLogic:
 def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
     """Return the event times of a batch in microseconds, and which of them are known; None if all are."""
     if column not in batch.schema.names:
-        raise WrongResult(f"needs column {column!r}, but the rows have only: {', '.join(batch.schema.names)}")
+        raise WrongResult(
+            f"needs column {column!r}, but the rows have only: {listed(batch.schema.names)}"
+            f"{did_you_mean(column, batch.schema.names)}"
+        )
     values = batch.column(column)
     kind = values.type
     if not pa.types.is_timestamp(kind):
