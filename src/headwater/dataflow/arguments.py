@@ -8,11 +8,13 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.errors import FlowError
 from headwater.model.quoting import quoted
 from headwater.operators.expressions import Column, Reference, checked_depth, col, lit
+from headwater.operators.spark_types import arrow_schema
 from headwater.operators.sql_expressions import expr
 from headwater.operators.window_specs import Aggregate
 
@@ -91,6 +93,11 @@ def _picked(where: str, given: Any) -> Column:
     raise FlowError(
         f'{where} takes columns, such as "v" or hw.col("v") * 2, not {quoted(given)}; hw.lit(...) is a value'
     )
+
+
+def schema_of(given: Any) -> pa.Schema | None:
+    """Return the columns that were declared: as an Arrow schema, a line of DDL or PySpark's StructType; or None."""
+    return None if given is None else arrow_schema(given)
 
 
 def checked_aggregates(given: Sequence[Any]) -> tuple[Aggregate, ...]:

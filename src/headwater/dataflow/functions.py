@@ -11,10 +11,12 @@ Everything here makes plain data; a mistake is found where it is written.
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import Enum
+from inspect import isfunction
 from typing import Any, Final, NoReturn
 
 from headwater.dataflow import near_names
 from headwater.dataflow.arguments import column_name
+from headwater.dataflow.calling import answered
 from headwater.model.errors import ConfigError, FlowError
 from headwater.model.quoting import quoted
 from headwater.model.time import Duration, duration_us
@@ -406,6 +408,11 @@ def _rows(what: str, given: Any) -> int:
 
 def _is_number(given: Any) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+for _name in __all__:  # a call that does not fit is answered, wherever the function is written
+    if isfunction(globals()[_name]):
+        globals()[_name] = answered(globals()[_name])
 
 
 def __getattr__(name: str) -> NoReturn:

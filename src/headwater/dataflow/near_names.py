@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn
 
 from headwater.model.errors import UnknownName
-from headwater.model.suggestions import meant_by
 
 _NO_ORDER: Final = 'key_by("k").top_k(3, by="v") for the largest rows: a stream has no end, so it cannot be sorted'
 _WINDOW: Final = '.window(F.window("ts", "1 minute")).agg(F.avg("v"))'
@@ -277,4 +276,4 @@ def refuse(what: str, name: str, instead: Mapping[str, str], known: Iterable[str
     """Say what to write instead of a name; one that begins with an underscore is asked for by Python, not by a user."""
     if name.startswith("_"):
         raise AttributeError(f"{what} has no {name!r}")
-    raise UnknownName(what, name, instead.get(name) or meant_by(name, known))
+    raise UnknownName(what, name, instead.get(name), known)

@@ -21,11 +21,14 @@ from headwater.dataflow.arguments import (
     expression,
     named_expressions,
     no_class,
+    schema_of,
 )
+from headwater.dataflow.calling import answered, answering
 from headwater.dataflow.connectors import SinkSpec, SourceSpec, is_sink, is_source
 from headwater.model.errors import FlowError
 from headwater.model.ids import checked_name
 from headwater.model.quoting import quoted
+from headwater.model.suggestions import did_you_mean
 from headwater.model.time import duration_us
 from headwater.operators.base import OnError, Operator
 from headwater.operators.distinct import Dedup, Distinct, DistinctMethod
@@ -123,6 +126,7 @@ class Vertex:
     line: str = field(default_factory=line_written)
 
 
+@answering
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stream:
     """Rows on their way: the output of a source or an operator."""
@@ -195,7 +199,7 @@ class Stream:
         operator = Map(
             function=function,
             form=_row_form("map", function, form),
-            schema=_schema(schema),
+            schema=schema_of(schema),
             on_error=_on_error(on_error),
         )
         return self._then(operator, name, parallelism, fuse)
@@ -215,7 +219,7 @@ class Stream:
         operator = FlatMap(
             function=function,
             form=_row_form("flat_map", function, form),
-            schema=_schema(schema),
+            schema=schema_of(schema),
             on_error=_on_error(on_error),
         )
         return self._then(operator, name, parallelism, fuse)
@@ -440,7 +444,7 @@ class Stream:
         times = _join_times(window, event_time)
         operator = _join(window, between, here, there, times, how, suffix)
         inputs = (self.key_by(*here), other.key_by(*there))
-        return Stream(Vertex(operator, inputs, **placing))
+        return _placed(operator, inputs, placing)
 
     def enrich(
         self,
@@ -458,7 +462,7 @@ class Stream:
             raise FlowError(f"enrich needs a table, such as hw.table(...), not a {type(table).__name__}")
         chosen = None if columns is None else column_names("enrich", (columns,))
         operator = Enrich(table=table, left_on=here, right_on=there, how=how, columns=chosen, suffix=suffix)
-        return Stream(Vertex(operator, (self,), **placing))
+        return _placed(operator, (self,), placing)
 
     def dedup(
         self,
@@ -475,7 +479,7 @@ class Stream:
             raise FlowError("dedup needs event_time and within together: the column, and how long an id is remembered")
         limit = None if within is None else _above_zero("within", within)
         operator = Dedup(key_columns=ids, time=_event_time("dedup", event_time), within_us=limit)
-        return Stream(Vertex(operator, (self.key_by(*ids),), **placing))
+        return _placed(operator, (self.key_by(*ids),), placing)
 
     def distinct(
         self,
@@ -502,7 +506,7 @@ class Stream:
             capacity=capacity,
             error=error,
         )
-        return Stream(Vertex(operator, (self.key_by(*ids),), **placing))
+        return _placed(operator, (self.key_by(*ids),), placing)
 
     def model(
         self,
@@ -533,10 +537,10 @@ class Stream:
             "on_error": _on_error(on_error),
         }
         if updates is not None:
-            return Stream(Vertex(ModelWithUpdates(decode=decode, **settings), (self, updates), **placing))
+            return _placed(ModelWithUpdates(decode=decode, **settings), (self, updates), placing)
         if decode is not None:
             raise FlowError("decode= is for the models that updates bring; give updates= too, or leave it away")
-        return Stream(Vertex(Model(**settings), (self,), **placing))
+        return _placed(Model(**settings), (self,), placing)
 
     def transform(
         self,
@@ -553,7 +557,7 @@ class Stream:
         """
         if not callable(function):
             raise FlowError(f"transform needs a function from DataFrame to DataFrame, not a {type(function).__name__}")
-        return self._transform(Step(function=function, tables=tuple(tables.items())), _schema(schema), name, on_error)
+        return self._transform(Step(function=function, tables=tuple(tables.items())), schema_of(schema), name, on_error)
 
     def sql(
         self,
@@ -569,7 +573,7 @@ class Stream:
             raise FlowError('sql needs a query, such as "SELECT * FROM stream WHERE value > 3"')
         if STREAM in tables:
             raise FlowError(f"{STREAM!r} is what a query calls the rows; give the table another name")
-        return self._transform(Step(query=query, tables=tuple(tables.items())), _schema(schema), name, on_error)
+        return self._transform(Step(query=query, tables=tuple(tables.items())), schema_of(schema), name, on_error)
 
     def _transform(self, step: Step, schema: pa.Schema | None, name: str | None, on_error: OnErrorName) -> "Stream":
         """Add a step to the transform before, if this is one, so that Spark sees one plan."""
@@ -600,6 +604,7 @@ class Stream:
         return Stream(Vertex(operator, (self,), name, parallelism, fuse))
 
 
+@answering
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyedStream(Stream):
     """Rows spread by key: the next operator may keep state per key."""
@@ -624,7 +629,7 @@ class KeyedStream(Stream):
         operator = Stateful(
             function=function,
             form=_form(function, form),
-            schema=_schema(schema),
+            schema=schema_of(schema),
             key_columns=self.key,
             on_error=_on_error(on_error),
         )
@@ -634,12 +639,12 @@ class KeyedStream(Stream):
         """Fold the rows of each key with `function(so_far, row) -> row` and send on what it has come to, row by row."""
         _form(function, "rows")
         operator = Reduce(key_columns=self.key, function=function, on_error=_on_error(on_error))
-        return Stream(Vertex(operator, (self,), **placing))
+        return _placed(operator, (self,), placing)
 
     def top_k(self, k: int, by: str, *, largest: bool = True, **placing: Unpack[Placing]) -> Stream:
         """Return the k largest (or smallest) rows of each key, with their rank, whenever that changes."""
         operator = TopK(key_columns=self.key, k=_at_least_one("k", k), by=column_name("top_k", by), largest=largest)
-        return Stream(Vertex(operator, (self,), **placing))
+        return _placed(operator, (self,), placing)
 
     def process(
         self,
@@ -674,7 +679,7 @@ class KeyedStream(Stream):
             initial_state=initial_state,
             on_error=_on_error(on_error),
         )
-        return Stream(Vertex(operator, (self,), **placing))
+        return _placed(operator, (self,), placing)
 
     def learn(
         self,
@@ -703,9 +708,10 @@ class KeyedStream(Stream):
             metric=metric,
             on_error=_on_error(on_error),
         )
-        return Stream(Vertex(operator, (self,), **placing))
+        return _placed(operator, (self,), placing)
 
 
+@answering
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WindowedStream:
     """Rows cut into windows; what is computed over a window makes a stream of it again."""
@@ -749,7 +755,7 @@ class WindowedStream:
         operator = WindowApply(
             function=function,
             form=_form(function, form),
-            schema=_schema(schema),
+            schema=schema_of(schema),
             on_error=_on_error(on_error),
             **self._how,
         )
@@ -778,7 +784,7 @@ class WindowedStream:
     def _then(self, operator: Operator, placing: Placing) -> Stream:
         if not self._key and placing.get("parallelism", 1) > 1:
             raise FlowError("windows of all rows together run on one instance; key the stream to use several")
-        return Stream(Vertex(operator, (self.rows,), **placing))
+        return _placed(operator, (self.rows,), placing)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -796,6 +802,21 @@ class Sink:
         near_names.refuse("a sink", name, near_names.SINK, _public(self))
 
 
+def _placed(operator: Operator, inputs: tuple[Stream, ...], placing: Mapping[str, Any]) -> Stream:
+    """Return the stream of an operator with what most operators can be given besides their own settings."""
+    for word, value in placing.items():
+        if isinstance(value, Aggregate):
+            raise FlowError(f'{operator.kind} takes aggregates one by one; name them with .alias("{word}")')
+        if word not in Placing.__annotations__:
+            known = ", ".join(Placing.__annotations__)
+            raise FlowError(
+                f"{operator.kind} has no argument {word!r}{did_you_mean(word, Placing.__annotations__)}; besides its own "
+                f"it takes {known}"
+            )
+    return Stream(Vertex(operator, inputs, **placing))
+
+
+@answered
 def source(spec: SourceSpec, *, name: str | None = None) -> Stream:
     """Start a stream with the rows of a source."""
     if not is_source(no_class("source", spec)):
@@ -803,6 +824,7 @@ def source(spec: SourceSpec, *, name: str | None = None) -> Stream:
     return Stream(Vertex(spec, (), name))
 
 
+@answered
 def flow(name: Any, *sinks: Sink | Sequence[Sink]) -> Flow:
     """Gather everything that leads to the sinks into a flow; what can be known to be wrong with it is refused."""
     from headwater.dataflow.compile import compile_flow  # which works on what is defined here
@@ -914,10 +936,6 @@ def _must_be_stream(where: str, given: Any) -> None:
             WindowedStream: 'compute something of the window first, as in .agg(F.avg("v"))',
         }.get(type(given), "such as hw.read.csv(path)")
         raise FlowError(f"{where} needs another stream, not {quoted(given)}; {advice}")
-
-
-def _schema(given: SchemaLike) -> pa.Schema | None:
-    return None if given is None else arrow_schema(given)
 
 
 def _event_time(where: str, given: ColumnLike | None) -> str | None:

@@ -42,9 +42,9 @@ class UnknownColumn(FlowError):
 class UnknownName(FlowError, AttributeError):
     """A name that a part of a flow does not have; an AttributeError too, for what asks whether there is one."""
 
-    def __init__(self, what: str, name: str, instead: str | None) -> None:
-        """Say what to write instead, if that is known."""
-        advice = "" if instead is None else f"; write {instead}"
+    def __init__(self, what: str, name: str, instead: str | None, known: Iterable[str]) -> None:
+        """Say what to write instead, if that is known, or what is spelled alike."""
+        advice = did_you_mean(name, known) if instead is None else f"; write {instead}"
         super().__init__(f"{what} has no {quoted(name)}{advice}")
 
 

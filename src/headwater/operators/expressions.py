@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from headwater.model.errors import FlowError, UnknownName
 from headwater.model.quoting import quoted
-from headwater.model.suggestions import meant_by
 from headwater.operators.spark_types import arrow_type, type_name
 
 DEPTH_MAX: Final = 200  # a sum of as many columns; Python's own recursion would end at some 300
@@ -277,7 +276,7 @@ class Column:
         """Say what to write instead of a name that columns do not have."""
         if name.startswith("_"):
             raise AttributeError(name)
-        raise UnknownName("a column", name, NEAR_COLUMN.get(name) or meant_by(name, _methods(Column)))
+        raise UnknownName("a column", name, NEAR_COLUMN.get(name), _methods(Column))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

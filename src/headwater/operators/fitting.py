@@ -69,13 +69,27 @@ def computed(node: Node, compute: Compute, given: Sequence[Fitted]) -> Fitted:
         raise misfit(node, given) from failure
     if isinstance(made, pa.Scalar):
         return Fitted(node, made.type, lambda _: made, made)
+    if isinstance(compute, Kernel):
+        call, options = compute.call, compute.options
+        return Fitted(node, made.type, lambda batch: call([value(batch) for value in values], options))
     return Fitted(node, made.type, lambda batch: compute(*[value(batch) for value in values]))
 
 
-def kernel(name: str, options: pc.FunctionOptions | None = None) -> Compute:
-    """Return one of Arrow's kernels as a function of its values."""
-    call = pc.get_function(name).call
-    return lambda *values: call(list(values), options)
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One of Arrow's kernels as a function of its values."""
+
+    call: Callable[..., Values]
+    options: pc.FunctionOptions | None = None
+
+    def __call__(self, *values: Values) -> Values:
+        """Compute the values."""
+        return self.call(list(values), self.options)
+
+
+def kernel(name: str, options: pc.FunctionOptions | None = None) -> Kernel:
+    """Return one of Arrow's kernels."""
+    return Kernel(pc.get_function(name).call, options)
 
 
 def called(name: str) -> Maker:

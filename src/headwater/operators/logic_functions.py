@@ -29,7 +29,7 @@ def compared(node: Call, given: Sequence[Fitted]) -> Fitted:
 def beside(node: Call, given: Sequence[Fitted]) -> list[Fitted]:
     """Return two values with constants fitted to the times that they stand beside."""
     one, other = given
-    fitting = [_like(node, one, other.type), _like(node, other, one.type)]
+    fitting = [_as_wide(_like(node, one, other.type), other), _as_wide(_like(node, other, one.type), one)]
     kinds = [each.type for each in fitting]
     if all(map(pa.types.is_timestamp, kinds)) and len({kind.tz is None for kind in kinds}) == 2:
         raise WrongResult(
@@ -38,6 +38,14 @@ def beside(node: Call, given: Sequence[Fitted]) -> list[Fitted]:
             'other, as in hw.col("at").cast("timestamp"), which takes it as UTC'
         )
     return fitting
+
+
+def _as_wide(one: Fitted, other: Fitted) -> Fitted:
+    """Return a constant number in the type of the column beside it, if that holds it: else each call would cast it."""
+    if one.constant is None or other.constant is not None or common_type([one.type, other.type]) != other.type:
+        return one
+    scalar = one.constant.cast(other.type)
+    return Fitted(one.node, scalar.type, lambda _: scalar, scalar)
 
 
 def _like(node: Call, one: Fitted, kind: pa.DataType) -> Fitted:
