@@ -64,9 +64,8 @@ def _latency(latency: Latency) -> str:
 
 def ledger_line(ledger: Ledger) -> Text:
     """Return the account as the equation it is."""
-    sign = "-" if ledger.created < 0 else "+"  # operators that gather rows make fewer than they take
-    came = f"{ledger.rows_in:,} in {sign} {abs(ledger.created):,} created + {ledger.copied:,} copied"
-    went = [f"{ledger.rows_out:,} out", f"{ledger.waiting:,} waiting"]
+    came = f"{ledger.rows_in:,} in + {ledger.made:,} made + {ledger.copied:,} copied"
+    went = [f"{ledger.rows_out:,} out", f"{ledger.waiting:,} waiting", f"{ledger.merged:,} merged"]
     went += [f"{rows:,} {reason}" for reason, rows in ledger.dropped.items()]
     went.append(f"{ledger.duplicates_refused:,} duplicates refused")
     verdict = ("balanced", "green") if ledger.balanced else ("NOT BALANCED", "bold red")
@@ -156,8 +155,9 @@ def _ledger_told(ledger: Ledger) -> dict[str, Any]:
         "rows_in": ledger.rows_in,
         "rows_out": ledger.rows_out,
         "waiting": ledger.waiting,
-        "created": ledger.created,
+        "made": ledger.made,
         "copied": ledger.copied,
+        "merged": ledger.merged,
         "dropped": ledger.dropped,
         "duplicates_refused": ledger.duplicates_refused,
         "balanced": ledger.balanced,

@@ -96,20 +96,19 @@ def _fits(signature: inspect.Signature, given: tuple[Any, ...], named: Mapping[s
     return True
 
 
-def _answer(name: str, signature: inspect.Signature, named: Mapping[str, Any]) -> str:
-    parameters = [one for one in signature.parameters if one != "self"]
-    call = _CALLS.get(name)
-    written = (
-        call or f"{name}({', '.join(_parameter(one) for one in signature.parameters.values() if one.name != 'self')})"
-    )
+def _answer(function: Callable[..., Any], signature: inspect.Signature, named: Mapping[str, Any]) -> str:
+    name = function.__name__
+    parameters = {word: one for word, one in signature.parameters.items() if word != "self"}
+    written = f"{name}({', '.join(map(_parameter, parameters.values()))})"
+    if len(parameters) < len(signature.parameters) or name == "flow":
+        written = _CALLS.get(name, written)
     unknown = [word for word in named if word not in parameters]
     if not unknown:
         return f"{name} was called with other arguments than it takes; write {written}"
     word = unknown[0]
-    advice = (
-        f"; {_OTHER_WORDS[word]}" if word in _OTHER_WORDS else did_you_mean(word, parameters) or f"; write {written}"
-    )
-    return f"{name} has no argument {quoted(word)}{advice}"
+    if word in _OTHER_WORDS:
+        return f"{name} has no argument {quoted(word)}; {_OTHER_WORDS[word]}"
+    return f"{name} has no argument {quoted(word)}{did_you_mean(word, parameters) or f'; write {written}'}"
 
 
 def _parameter(one: inspect.Parameter) -> str:

@@ -808,10 +808,10 @@ def _placed(operator: Operator, inputs: tuple[Stream, ...], placing: Mapping[str
         if isinstance(value, Aggregate):
             raise FlowError(f'{operator.kind} takes aggregates one by one; name them with .alias("{word}")')
         if word not in Placing.__annotations__:
-            known = ", ".join(Placing.__annotations__)
+            known = list(Placing.__annotations__)
             raise FlowError(
-                f"{operator.kind} has no argument {word!r}{did_you_mean(word, Placing.__annotations__)}; besides its own "
-                f"it takes {known}"
+                f"{operator.kind} has no argument {word!r}{did_you_mean(word, known)}; besides its own it "
+                f"takes {', '.join(known)}"
             )
     return Stream(Vertex(operator, inputs, **placing))
 

@@ -49,6 +49,13 @@ class Taken:
     in_hand: bool = False  # made by the same turn; it never lay in the queue
 
     @property
+    def parts(self) -> list[tuple[int, pa.RecordBatch]]:
+        """The rows as they came, each batch with the input it is for."""
+        return [
+            (source, part) for stretch in self.stretches for source, parts in stretch.batches.items() for part in parts
+        ]
+
+    @property
     def batch(self) -> pa.RecordBatch | None:
         """All rows as one batch: for whoever has one input and does not care for time."""
         batches = [batch for stretch in self.stretches for united in stretch.batches.values() for batch in united]

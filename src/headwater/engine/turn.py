@@ -20,6 +20,7 @@ from headwater.engine.plans import ChainPlan, Outlet
 from headwater.engine.puts import Put
 from headwater.engine.reports import Filled, Trouble, TurnReport, read_counts
 from headwater.engine.schemas import Schemas
+from headwater.engine.shapes import Mixed, checked_shapes
 from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
@@ -31,6 +32,7 @@ from headwater.engine.store import (
     entry_key,
     pass_by,
     read_queue,
+    shapes_key,
     state_prefix,
     times_key,
 )
@@ -59,6 +61,7 @@ class Prepared:
     puts: list[Put]
     times: Times | None = None  # what is to be kept of time, if it changed
     known: dict[int, Known] | None = None  # what was read of the state, by the operator's index
+    shapes: bytes | None = None  # what is to be kept of the columns behind a union, if they changed
     wake_us: int | None = None
     copied: int = 0
     unread: int = 0
@@ -80,6 +83,7 @@ def prepare(
 ) -> Prepared:
     """Run the chain on what was taken and lay out what is to be committed; raises UserCodeError to stop the flow."""
     began_us = clock()
+    shapes = _shapes(plan, taken, store) if plan.unions else None
     if condemn:
         batch = taken.batch
         assert batch is not None
@@ -97,7 +101,7 @@ def prepare(
         )
         result = chain.run(_segments(taken, plan, times), turnover)
     ended_us = clock()
-    prepared = Prepared(taken, plan, result, [], known=known, compute_us=ended_us - began_us)
+    prepared = Prepared(taken, plan, result, [], known=known, shapes=shapes, compute_us=ended_us - began_us)
     prepared.unread, prepared.unread_late = result.unread, result.unread_late
     for emission in result.emissions:
         _emit_all(prepared, chain, emission, schemas, ended_us, times)
@@ -108,6 +112,17 @@ def prepare(
     if times is not None:
         _settle_times(prepared, times, ended_us)
     return prepared
+
+
+def _shapes(plan: ChainPlan, taken: Taken, store: Store) -> bytes | None:
+    """Return what is to be kept of the columns behind a union; streams of other types stop the flow."""
+    with store.read() as snapshot:
+        kept = snapshot.get(shapes_key(taken.instance))
+    try:
+        return checked_shapes(kept, taken.parts, dict(plan.unions))
+    except Mixed as mixed:
+        union = mixed.union
+        raise UserCodeError(plan.flow, union.name, str(mixed), union.line, show_first(mixed.rows)) from None
 
 
 def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -295,6 +310,8 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
     filled = _commit_puts(txn, plan.app, prepared.puts, schemas)
     if prepared.times is not None:
         txn.put(times_key(taken.instance), msgspec.msgpack.encode(prepared.times))
+    if prepared.shapes is not None:
+        txn.put(shapes_key(taken.instance), prepared.shapes)
     return TurnReport(
         app=plan.app,
         instance=taken.instance.number,
