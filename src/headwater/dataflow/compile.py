@@ -19,10 +19,9 @@ from headwater.model.ids import checked_name
 from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
-from headwater.operators.fitting import article
 from headwater.operators.functions import WrongResult
 from headwater.operators.joining import StreamJoin
-from headwater.operators.spark_types import type_name
+from headwater.operators.spark_types import article, type_name
 from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Routing, Union
 from headwater.operators.watermarks import WithWatermark

@@ -239,7 +239,7 @@ def count_window(size: int, slide: int | None = None) -> CountWindow:
 
 def count(column: ColumnLike | int = "*") -> Aggregate:
     """How many rows, or in how many of them the column is not null."""
-    if isinstance(column, int) or column in ("*", "1"):
+    if isinstance(column, int) or (isinstance(column, str) and column == "*"):
         return Aggregate("count", None, "count")
     return _aggregate("count", column)
 
@@ -361,7 +361,7 @@ def collect_set(column: ColumnLike) -> Aggregate:
 
 
 def _aggregate(function: str, given: Any, **options: Any) -> Aggregate:
-    if given == "*" and isinstance(given, str):
+    if isinstance(given, str) and given == "*":
         raise FlowError(f"{function} takes one column, not '*'; only count counts whole rows")
     column = column_name(function, given)
     return Aggregate(function, column, f"{function}({column})", tuple(options.items()))

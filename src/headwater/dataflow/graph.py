@@ -17,6 +17,8 @@ from headwater.dataflow.connectors import SinkSpec, SourceSpec, is_sink, is_sour
 from headwater.dataflow.stream import Declaration
 from headwater.operators.base import Operator, TimedOperator
 from headwater.operators.chain import NamedOperator
+from headwater.operators.distinct import Dedup, Distinct
+from headwater.operators.joining import StreamJoin
 from headwater.operators.stateless import KeyBy, Union
 from headwater.operators.watermarks import WithWatermark
 
@@ -118,7 +120,18 @@ class Graph:
 
     def named_operators(self, chain: Chain) -> tuple[NamedOperator, ...]:
         """Return the operators of a chain, ready to be opened."""
-        return tuple(NamedOperator(name, self.operator(name), self.by_name[name].line) for name in chain.operators)
+        return tuple(
+            NamedOperator(name, self.operator(name), self.by_name[name].line, self._key_by_of(name))
+            for name in chain.operators
+        )
+
+    def _key_by_of(self, name: str) -> tuple[str, str] | None:
+        """Return the key_by that a user has written before an operator; some operators bring their own."""
+        declared = self.by_name[name]
+        if isinstance(declared.part, Dedup | Distinct | StreamJoin) or not declared.inputs:
+            return None
+        before = self.by_name[declared.inputs[0].operator]
+        return (before.name, before.line) if isinstance(before.part, KeyBy) else None
 
     def targets(self, target: str) -> range:
         """Return the instance numbers behind the end of a route."""

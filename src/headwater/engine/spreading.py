@@ -10,8 +10,6 @@ import pyarrow as pa
 from headwater.dataflow.graph import Spread
 from headwater.engine.plans import Outlet
 from headwater.model.keys import KEY_GROUPS, KeyGroups, WrongKey, keyed_rows
-from headwater.model.quoting import listed
-from headwater.model.suggestions import did_you_mean
 
 
 def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -23,12 +21,6 @@ def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> 
         return [(targets[own_index], batch)]
     if outlet.spread is Spread.BALANCE:
         return [(targets[turn % len(targets)], batch)]
-    lacking = next((column for column in outlet.key if column not in batch.schema.names), None)
-    if lacking is not None:
-        known = batch.schema.names
-        raise WrongKey(
-            f"key_by needs column {lacking!r}, but the rows have only: {listed(known)}{did_you_mean(lacking, known)}"
-        )
     try:
         return _by_key(outlet, batch)
     except (pa.ArrowException, KeyError) as failure:  # the latter where two columns have the key's name

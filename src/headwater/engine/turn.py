@@ -42,6 +42,8 @@ from headwater.model.batch import Mark, share_stamps
 from headwater.model.errors import Conflict, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
+from headwater.model.quoting import listed
+from headwater.model.suggestions import did_you_mean
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
 from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
@@ -269,7 +271,9 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
     for outlet in outlets:
         for column in outlet.key:
             if column not in batch.schema.names:
-                error = f"its rows are spread by column {column!r}, but have only: {', '.join(batch.schema.names)}"
+                known = batch.schema.names
+                error = f"its rows are spread by column {column!r}, but have only: {listed(known)}"
+                error += did_you_mean(column, known)
                 row = show_first(batch)
                 raise UserCodeError(plan.flow, plan.operators[-1].name, error, KEY_BY, row)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-_ALIKE: Final = 0.7  # of 1: `temprature` is found for `temperature`, and `id` is not found for `at`
+_ALIKE: Final = 0.6  # of 1: `itn` is found for `int`, and `id` is not found for `is`
 
 
 def meant_by(name: str, known: Iterable[str]) -> str | None:

@@ -24,6 +24,7 @@ from headwater.operators.object_parts import (
     ObjectPart,
 )
 from headwater.operators.packed_parts import SEEN, Count, Edge, Extreme, FloatSum, IntSum, Moments, Part, Records
+from headwater.operators.spark_types import article
 from headwater.operators.vectors import Vector, from_numbers, numbers_inside
 from headwater.operators.window_specs import Aggregate
 
@@ -61,7 +62,7 @@ def result_of(aggregate: Aggregate, schema: pa.Schema) -> Result:
     kind = schema.field(aggregate.column).type
     made = _RESULTS[aggregate.function](aggregate, aggregate.column, kind)
     if made is None:
-        raise WrongResult(f"{aggregate.function} cannot be computed over column {aggregate.column!r}, a {kind}")
+        raise WrongResult(f"{aggregate.function} cannot be computed over column {aggregate.column!r}, {article(kind)}")
     return made
 
 

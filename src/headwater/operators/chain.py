@@ -51,6 +51,11 @@ class NamedOperator:
     name: str
     operator: Operator
     line: str = NO_LINE  # where it is written
+    key_by: tuple[str, str] | None = None  # what its key comes from: the name of a key_by, and where that is written
+
+
+class LackingKey(WrongResult):
+    """Rows lack a column of their key: not the operator is wrong that keeps state by it, but the key_by before."""
 
 
 @dataclass(slots=True)
@@ -330,7 +335,11 @@ class _Run:
     def _part(self, index: int, source: int, batch: pa.RecordBatch, failure: BaseException, pieces: "_Pieces") -> None:
         """Try the halves of a batch at which the operator raised; a row alone is given up."""
         if batch.num_rows == 1:
-            told = _sentence(failure) + self._chain.operators[index].operator.advice(failure)
+            named = self._chain.operators[index]
+            if isinstance(failure, LackingKey) and named.key_by is not None:
+                name, line = named.key_by
+                raise UserCodeError(self._chain.flow, name, _sentence(failure), line, show_first(batch)) from failure
+            told = _sentence(failure) + named.operator.advice(failure)
             self._chain.give_up(index, batch, told, line_raised(failure), self._result)
             return
         middle = batch.num_rows // 2
@@ -343,7 +352,9 @@ class _Run:
         operator, logic = self._chain.operators[index].operator, self._chain.logics[index]
         for column in operator.columns_needed_of(source):
             if column not in batch.schema.names:
-                raise WrongResult(
+                named = self._chain.operators[index]
+                kind = LackingKey if named.key_by is not None and column in operator.key else WrongResult
+                raise kind(
                     f"needs column {column!r}, but the rows have only: {listed(batch.schema.names)}"
                     f"{did_you_mean(column, batch.schema.names)}"
                 )

@@ -16,7 +16,7 @@ from headwater.model.quoting import listed
 from headwater.model.suggestions import did_you_mean
 from headwater.operators.expressions import Call, Node, Reference, written
 from headwater.operators.functions import WrongResult
-from headwater.operators.spark_types import type_name
+from headwater.operators.spark_types import article, type_name
 
 Values = Any  # an array with a value for each row, or one scalar for all of them
 Value = Callable[[pa.RecordBatch], Values]
@@ -117,9 +117,3 @@ def misfit(node: Node, given: Sequence[Fitted], advice: str | None = None) -> Wr
 def castable(one: Fitted) -> str:
     """Return an expression as a flow has it, if it is short."""
     return f'hw.col("{one.node.name}")' if isinstance(one.node, Reference) else "column"
-
-
-def article(kind: pa.DataType) -> str:
-    """Return the name of a type with its article."""
-    name = type_name(kind)
-    return f"{'an' if name[0] in 'aei' else 'a'} {name}"

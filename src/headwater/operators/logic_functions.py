@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from headwater.model.quoting import quoted
 from headwater.operators.expressions import Call, Constant, Node, written
-from headwater.operators.fitting import Fitted, Values, article, computed, kernel
+from headwater.operators.fitting import Fitted, Values, computed, kernel
 from headwater.operators.functions import WrongResult
 from headwater.operators.scalar_types import common_type, constant_scalar
+from headwater.operators.spark_types import article
 
 # What may raise on a row. Where something stands before it that may rule the row out, it is not computed for that row.
 _RAISING: Final = frozenset(

@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 from headwater.model.quoting import listed
 from headwater.model.suggestions import did_you_mean
 from headwater.operators.expressions import Call
-from headwater.operators.fitting import Fitted, Values, article, computed, kernel
+from headwater.operators.fitting import Fitted, Values, computed, kernel
 from headwater.operators.functions import WrongResult
+from headwater.operators.spark_types import article
 
 
 def field(node: Call, given: Sequence[Fitted]) -> Fitted:

@@ -106,6 +106,12 @@ def type_name(kind: pa.DataType) -> str:
     return _NAMES.get(kind, str(kind))
 
 
+def article(kind: pa.DataType) -> str:
+    """Return the name of a type with its article, for messages."""
+    name = type_name(kind)
+    return f"{'an' if name[0] in 'aei' else 'a'} {name}"
+
+
 def _refuse_class(given: Any) -> None:
     if isinstance(given, type) and hasattr(given, "jsonValue"):
         raise FlowError(f"{given.__name__} is a class; write {given.__name__}(), with brackets")

@@ -15,9 +15,10 @@ from headwater.operators import functions
 from headwater.operators.base import Effect, Logic, Operator
 from headwater.operators.evaluating import Evaluation, type_of
 from headwater.operators.expressions import Column
-from headwater.operators.fitting import article, unknown_column
+from headwater.operators.fitting import unknown_column
 from headwater.operators.functions import Form, UserFunction, WrongResult
 from headwater.operators.predicates import Truth, truth_of
+from headwater.operators.spark_types import article
 from headwater.operators.state import KeyedState
 
 

@@ -26,6 +26,7 @@ from headwater.model.suggestions import did_you_mean
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, MILLISECOND, Micros
 from headwater.operators.base import Effect, Operator
 from headwater.operators.functions import WrongResult
+from headwater.operators.spark_types import article
 
 
 class OperatorTime(msgspec.Struct, array_like=True):
@@ -181,7 +182,7 @@ def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64]
     values = batch.column(column)
     kind = values.type
     if not pa.types.is_timestamp(kind):
-        raise WrongResult(f"column {column!r} is a {kind}; event time must be a timestamp")
+        raise WrongResult(f"column {column!r} is {article(kind)}; event time must be a timestamp")
     if kind.unit != "us":
         try:
             values = pc.cast(values, pa.timestamp("us", kind.tz), safe=kind.unit != "ns")
