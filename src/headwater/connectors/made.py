@@ -101,7 +101,7 @@ class IterableFeed:
         self._passed += stored
         if stored == batch.num_rows:
             return None
-        batch = self._known.fit(batch.slice(stored), f"iterable, from row {first + stored} on")
+        batch = self._known.fit(batch.slice(stored), f"iterable, row {first + stored}")
         remembered, start = self._known.remembered(), first + stored
         refused, self._passed = self._passed, 0
         return Piece(batch, lambda rows: {"row": start + rows, **remembered}, refused=refused)

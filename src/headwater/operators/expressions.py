@@ -77,7 +77,10 @@ class Column:
         """What the column is called: its alias, that of the column it is taken from, or how it is written."""
         if self.named is not None:
             return self.named
-        return self.node.name.rsplit(".")[-1] if isinstance(self.node, Reference) else written(self.node)
+        node = self.node
+        while isinstance(node, Call) and node.function == "cast":  # which keeps the name, as in Spark
+            node = node.given[0]
+        return node.name.rsplit(".")[-1] if isinstance(node, Reference) else written(self.node)
 
     def __repr__(self) -> str:
         """Return it as it is written in SQL."""
