@@ -1,4 +1,4 @@
-"""What newcomers type, and what they get: rows, or a sentence that names what to write instead, which then gives rows."""
+"""What newcomers type, and what they get: rows, or a sentence that names what to write, which then gives rows."""
 
 import re
 from dataclasses import dataclass

@@ -42,7 +42,8 @@ WORKS = [
         [{"n": 2}],
     ),
     Works(
-        'import pyarrow.compute as pc\nstream = rows.filter(lambda batch: pc.greater(batch["celsius"], 20)).select("id")',
+        "import pyarrow.compute as pc\n"
+        'stream = rows.filter(lambda batch: pc.greater(batch["celsius"], 20)).select("id")',
         WARM,
     ),
     Works(
@@ -50,7 +51,8 @@ WORKS = [
         [{"n": 2}],
     ),
     Works(
-        'import pandas as pd\ndef twice(frame: pd.DataFrame) -> pd.DataFrame:\n    return frame.assign(id=frame.id * 2)[["id"]]\nstream = rows.map(twice).limit(1)',
+        "import pandas as pd\ndef twice(frame: pd.DataFrame) -> pd.DataFrame:\n"
+        '    return frame.assign(id=frame.id * 2)[["id"]]\nstream = rows.map(twice).limit(1)',
         [{"id": 2}],
     ),
     Works('import pyarrow.compute as pc\nstream = rows.filter(pc.field("celsius") > 20).select("id")', WARM),

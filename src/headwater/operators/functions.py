@@ -115,8 +115,8 @@ def _columns_in(result: Mapping[Any, Any]) -> dict[Any, Any]:
     for name, values in result.items():
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
             raise WrongResult(
-                f"it returned a dict with {quoted(values)} for column {name!r}; of a whole batch, a dict holds a column "
-                "for each name"
+                f"it returned a dict with {quoted(values)} for column {name!r}; of a whole batch, a dict holds "
+                "a column for each name"
             )
     return dict(result)
 

@@ -256,5 +256,6 @@ class LearnLogic:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
             model = type(last_step(self._config.model)).__name__
             raise WrongResult(
-                f"what a {model} predicts does not fit target {self._config.target!r}, which is {article(kind)}: {failure}"
+                f"what a {model} predicts does not fit target {self._config.target!r}, which is {article(kind)}: "
+                f"{failure}"
             ) from failure
