@@ -195,13 +195,15 @@ ANSWERED = [
     Answered(
         "rows.collect()",
         "hw.to.memory()",
-        'out = hw.to.memory()\nhw.run(hw.flow("name", rows.sink(out)), spark=False)\nstream = hw.read.iterable(out.rows()).select("id")',
+        'out = hw.to.memory()\nhw.run(hw.flow("name", rows.sink(out)), spark=False)\n'
+        'stream = hw.read.iterable(out.rows()).select("id")',
         IDS,
     ),
     Answered(
         "rows.toPandas()",
         "out.table().to_pandas()",
-        'out = hw.to.memory()\nhw.run(hw.flow("name", rows.sink(out)), spark=False)\nstream = hw.read.iterable(out.table().to_pandas().to_dict("records")).select("id")',
+        'out = hw.to.memory()\nhw.run(hw.flow("name", rows.sink(out)), spark=False)\n'
+        'stream = hw.read.iterable(out.table().to_pandas().to_dict("records")).select("id")',
         IDS,
     ),
     Told('rows.writeStream.format("parquet")', ".sink(", 'rows.select("id")', IDS),
@@ -348,7 +350,8 @@ ANSWERED = [
     Answered(
         'rows.with_column("x", F.hour("city"))',
         '.cast("timestamp")',
-        'rows.with_column("x", F.hour(F.date_format("at", "yyyy-MM-dd HH:mm:ss").alias("t").cast("timestamp"))).select("x").limit(1)',
+        'rows.with_column("x", F.hour(F.date_format("at", '
+        '"yyyy-MM-dd HH:mm:ss").alias("t").cast("timestamp"))).select("x").limit(1)',
         [{"x": 12}],
     ),
     Answered(
@@ -372,7 +375,8 @@ ANSWERED = [
     Answered(
         'rows.join(others, "id", "inner")',
         "window=",
-        'rows.with_watermark("at", "1 second").join(others.with_watermark("at", "1 second"), on="id", window=F.window("at", "1 minute")).select("id").filter("id = 2")',
+        'rows.with_watermark("at", "1 second").join(others.with_watermark("at", "1 second"), on="id", '
+        'window=F.window("at", "1 minute")).select("id").filter("id = 2")',
         [{"id": 2}],
     ),
     Answered(

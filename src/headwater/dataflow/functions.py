@@ -20,6 +20,7 @@ from headwater.dataflow.calling import answered
 from headwater.model.errors import ConfigError, FlowError
 from headwater.model.quoting import quoted
 from headwater.model.time import Duration, duration_us
+from headwater.operators import window_specs as specs
 from headwater.operators.expressions import Column, col, lit, when
 from headwater.operators.scalar_functions import (
     abs,  # noqa: A004 - PySpark's name
@@ -99,7 +100,6 @@ from headwater.operators.scalar_functions import (
 )
 from headwater.operators.sketches import ACCURACY, RSD, RSD_MAX
 from headwater.operators.sql_expressions import expr
-from headwater.operators.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow
 
 __all__ = [
     "PROCESSING_TIME",
@@ -220,101 +220,101 @@ ColumnLike = str | Column
 Span = str | timedelta
 
 
-def window(time: Time, size: Span, slide: Span | None = None, start: Span | None = None) -> TimeWindow:
+def window(time: Time, size: Span, slide: Span | None = None, start: Span | None = None) -> specs.TimeWindow:
     """Windows of a fixed size: tumbling, or sliding if one begins every `slide`; `start` shifts where they begin."""
     size_us = _span("the size of a window", size)
     slide_us = size_us if slide is None else _span("the slide of a window", slide)
-    return TimeWindow(_time(time), size_us, slide_us, 0 if start is None else _shift(start))
+    return specs.TimeWindow(_time(time), size_us, slide_us, 0 if start is None else _shift(start))
 
 
-def session_window(time: Time, gap: Span) -> SessionWindow:
+def session_window(time: Time, gap: Span) -> specs.SessionWindow:
     """Windows that end when a key has had no row for as long as the gap."""
-    return SessionWindow(_time(time), _span("the gap of a session window", gap))
+    return specs.SessionWindow(_time(time), _span("the gap of a session window", gap))
 
 
-def count_window(size: int, slide: int | None = None) -> CountWindow:
+def count_window(size: int, slide: int | None = None) -> specs.CountWindow:
     """Windows of the last `size` rows of a key: tumbling, or after every `slide` rows."""
-    return CountWindow(_rows("size", size), _rows("slide", size if slide is None else slide))
+    return specs.CountWindow(_rows("size", size), _rows("slide", size if slide is None else slide))
 
 
-def count(column: ColumnLike | int = "*") -> Aggregate:
+def count(column: ColumnLike | int = "*") -> specs.Aggregate:
     """How many rows, or in how many of them the column is not null."""
     if isinstance(column, int) or (isinstance(column, str) and column == "*"):
-        return Aggregate("count", None, "count")
+        return specs.Aggregate("count", None, "count")
     return _aggregate("count", column)
 
 
-def sum(column: ColumnLike) -> Aggregate:  # noqa: A001 - PySpark's name
+def sum(column: ColumnLike) -> specs.Aggregate:  # noqa: A001 - PySpark's name
     """The sum of numbers; whole numbers that exceed 64 bits stop the flow."""
     return _aggregate("sum", column)
 
 
-def min(column: ColumnLike) -> Aggregate:  # noqa: A001 - PySpark's name
+def min(column: ColumnLike) -> specs.Aggregate:  # noqa: A001 - PySpark's name
     """The smallest value."""
     return _aggregate("min", column)
 
 
-def max(column: ColumnLike) -> Aggregate:  # noqa: A001 - PySpark's name
+def max(column: ColumnLike) -> specs.Aggregate:  # noqa: A001 - PySpark's name
     """The largest value; NaN is larger than any number."""
     return _aggregate("max", column)
 
 
-def avg(column: ColumnLike) -> Aggregate:
+def avg(column: ColumnLike) -> specs.Aggregate:
     """The mean of numbers."""
     return _aggregate("avg", column)
 
 
-def mean(column: ColumnLike) -> Aggregate:
+def mean(column: ColumnLike) -> specs.Aggregate:
     """The mean of numbers, which is called `avg` as in PySpark."""
     return avg(column)
 
 
-def var_samp(column: ColumnLike) -> Aggregate:
+def var_samp(column: ColumnLike) -> specs.Aggregate:
     """The unbiased variance of numbers; null for a single one."""
     return _aggregate("var_samp", column)
 
 
-def variance(column: ColumnLike) -> Aggregate:
+def variance(column: ColumnLike) -> specs.Aggregate:
     """The unbiased variance of numbers: `var_samp`."""
     return var_samp(column).alias(f"variance({column_name('variance', column)})")
 
 
-def var_pop(column: ColumnLike) -> Aggregate:
+def var_pop(column: ColumnLike) -> specs.Aggregate:
     """The variance of numbers that are all there is."""
     return _aggregate("var_pop", column)
 
 
-def stddev_samp(column: ColumnLike) -> Aggregate:
+def stddev_samp(column: ColumnLike) -> specs.Aggregate:
     """The unbiased standard deviation of numbers; null for a single one."""
     return _aggregate("stddev_samp", column)
 
 
-def stddev(column: ColumnLike) -> Aggregate:
+def stddev(column: ColumnLike) -> specs.Aggregate:
     """The unbiased standard deviation of numbers: `stddev_samp`."""
     return stddev_samp(column).alias(f"stddev({column_name('stddev', column)})")
 
 
-def stddev_pop(column: ColumnLike) -> Aggregate:
+def stddev_pop(column: ColumnLike) -> specs.Aggregate:
     """The standard deviation of numbers that are all there is."""
     return _aggregate("stddev_pop", column)
 
 
-def first(column: ColumnLike, ignorenulls: bool = False) -> Aggregate:
+def first(column: ColumnLike, ignorenulls: bool = False) -> specs.Aggregate:
     """The value of the row that arrived first; with `ignorenulls`, of the first row that has one."""
     return _aggregate("first", column, ignorenulls=bool(ignorenulls))
 
 
-def last(column: ColumnLike, ignorenulls: bool = False) -> Aggregate:
+def last(column: ColumnLike, ignorenulls: bool = False) -> specs.Aggregate:
     """The value of the row that arrived last; with `ignorenulls`, of the last row that has one."""
     return _aggregate("last", column, ignorenulls=bool(ignorenulls))
 
 
-def count_distinct(column: ColumnLike) -> Aggregate:
+def count_distinct(column: ColumnLike) -> specs.Aggregate:
     """How many different values but null, exactly: each is remembered until its window is over."""
     return _aggregate("count_distinct", column)
 
 
-def approx_count_distinct(column: ColumnLike, rsd: float | None = None) -> Aggregate:
+def approx_count_distinct(column: ColumnLike, rsd: float | None = None) -> specs.Aggregate:
     """How many different values, by HyperLogLog; `rsd` is the relative standard deviation that is allowed."""
     allowed = RSD if rsd is None else rsd
     if not _is_number(allowed) or not 0 < allowed <= RSD_MAX:
@@ -328,7 +328,7 @@ def approx_percentile(
     accuracy: int = ACCURACY,
     *,
     function: str = "approx_percentile",
-) -> Aggregate:
+) -> specs.Aggregate:
     """The value below which such a part of the values lies, or a list of values for a list of parts.
 
     Its rank is off by at most one part in `accuracy`.
@@ -345,26 +345,28 @@ def approx_percentile(
     return made.alias(f"{function}({made.column}, {written}, {accuracy})")
 
 
-def percentile_approx(column: ColumnLike, percentage: float | Sequence[float], accuracy: int = ACCURACY) -> Aggregate:
+def percentile_approx(
+    column: ColumnLike, percentage: float | Sequence[float], accuracy: int = ACCURACY
+) -> specs.Aggregate:
     """The same as `approx_percentile`."""
     return approx_percentile(column, percentage, accuracy, function="percentile_approx")
 
 
-def collect_list(column: ColumnLike) -> Aggregate:
+def collect_list(column: ColumnLike) -> specs.Aggregate:
     """All values but nulls, in order of arrival."""
     return _aggregate("collect_list", column)
 
 
-def collect_set(column: ColumnLike) -> Aggregate:
+def collect_set(column: ColumnLike) -> specs.Aggregate:
     """All different values but null, in order of their first arrival."""
     return _aggregate("collect_set", column)
 
 
-def _aggregate(function: str, given: Any, **options: Any) -> Aggregate:
+def _aggregate(function: str, given: Any, **options: Any) -> specs.Aggregate:
     if isinstance(given, str) and given == "*":
         raise FlowError(f"{function} takes one column, not '*'; only count counts whole rows")
     column = column_name(function, given)
-    return Aggregate(function, column, f"{function}({column})", tuple(options.items()))
+    return specs.Aggregate(function, column, f"{function}({column})", tuple(options.items()))
 
 
 def _time(time: Any) -> str | None:
