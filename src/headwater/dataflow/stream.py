@@ -240,7 +240,7 @@ class Stream:
                 f"filter takes a condition on columns, not {predicate}; write hw.col(...), as in "
                 'filter(hw.col("v") > 0), or .is_null() where you wrote "is None"'
             )
-        if isinstance(predicate, str):
+        if isinstance(predicate, str | Column):
             predicate = expression("filter", predicate)
         is_expression = isinstance(predicate, Column | pc.Expression)
         given = Form.ARROW if is_expression else _row_form("filter", predicate, form)

@@ -106,6 +106,8 @@ def _look(function: FunctionType) -> _Findings:
         found.loops = True
         if any(name in _OF_COLUMNS for name in inner.co_names):
             found.batch_only.append("a comprehension")
+        if any(one.opname in _WORKING and not _is_subscript(one) for one in dis.get_instructions(inner)):
+            found.works = True
         _look_at_names(inner, function, found)
     return found
 
