@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal, NoReturn, TypedDict, Unpack, get_args
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,6 +111,17 @@ class Flow:
             f"<Flow {self.name!r}: {', '.join(_way_to(self, one) for one in self.declarations if is_sink(one.part))}>"
         )
 
+    def _repr_svg_(self) -> str:
+        """Return the picture of the flow, for notebooks."""
+        from headwater.dataflow.compile import compile_flow  # which works on what is defined here
+        from headwater.dataflow.drawing.picture import draw
+
+        return draw(compile_flow(self))
+
+    def _repr_html_(self) -> str:
+        """Return the picture as an image of its own: what styles it must not style the notebook."""
+        return f'<img alt={quoteattr(repr(self))} src="data:image/svg+xml,{quote(self._repr_svg_())}"/>'
+
     def __getattr__(self, name: str) -> NoReturn:
         """Say what to write instead of a name that flows do not have."""
         near_names.refuse("a flow", name, near_names.FLOW, ("name",))
@@ -137,6 +150,10 @@ class Stream:
     def __repr__(self) -> str:
         """Return one line: the way of the rows up to here."""
         return f"<{type(self).__name__}: {_way(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the way of the rows up to here, for notebooks."""
+        return f"<code>{escape(repr(self))}</code>"
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what to write instead of a name that streams do not have."""
