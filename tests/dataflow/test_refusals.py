@@ -200,7 +200,7 @@ def test_a_flow_made_by_a_runaway_loop_is_refused() -> None:
         (lambda rows: rows.join(rows, "k", between=("5 s",), event_time="t"), "must be two durations"),
         (lambda rows: rows.join(rows, "k", between=("5 s", "1 s"), event_time="t"), "is empty"),
         (lambda rows: rows.enrich({"k": 1}, "k"), "enrich needs a table, such as hw.table"),
-        (lambda rows: rows.key_by("k").process(3, "k string"), "process needs a StatefulProcessor, not a int"),
+        (lambda rows: rows.key_by("k").process(3, "k string"), "process needs a StatefulProcessor, not 3"),
         (lambda rows: rows.key_by("k").reduce(3), "needs a function, not 3"),
         (lambda rows: rows.dedup("k", within="5 s"), "dedup needs event_time and within together"),
         (lambda rows: rows.key_by("k").window(F.window("t", "1 s")).agg(), "agg needs aggregates"),

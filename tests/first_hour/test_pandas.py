@@ -118,6 +118,25 @@ ANSWERED = [
         'rows.window(F.count_window(4)).agg(F.count_distinct("city").alias("n")).select("n")',
         [{"n": 3}],
     ),
+    Answered(
+        'rows["n"] = hw.col("id") + 1\nstream = rows',
+        "with_column(",
+        'rows.with_column("n", hw.col("id") + 1).select("n").limit(1)',
+        [{"n": 2}],
+    ),
+    Answered("rows + others", "union(", "rows.union(others).filter('id = 1').select('id')", [{"id": 1}, {"id": 1}]),
+    Answered(
+        'rows.map({hw.col("id"): "n"})',
+        "select([column])",
+        'column = hw.col("id")\nstream = rows.select([column]).limit(1)',
+        [{"id": 1}],
+    ),
+    Answered(
+        'hw.read("r.csv")',
+        "hw.read.csv(",
+        'open("r.csv", "w").write("id\\n1\\n")\nstream = hw.read.csv("r.csv")',
+        [{"id": 1}],
+    ),
     Told("rows.celsius", "a stream has no 'celsius'", 'rows.select("id")', IDS),
     Told(
         "len(rows)", "agg(F.count())", 'rows.window(F.count_window(4)).agg(F.count()).select("count")', [{"count": 4}]

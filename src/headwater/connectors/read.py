@@ -5,6 +5,7 @@ fast as the flow takes them, or at `rate` rows a second, or by the times in `tim
 fast.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -30,7 +31,7 @@ from headwater.connectors.sources import (
 )
 from headwater.dataflow import near_names
 from headwater.dataflow.arguments import schema_of
-from headwater.dataflow.calling import answered
+from headwater.dataflow.calling import Uncalled, answered
 from headwater.dataflow.stream import SchemaLike, Stream, source
 from headwater.model.errors import FlowError
 
@@ -272,3 +273,6 @@ def __getattr__(name: str) -> NoReturn:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+sys.modules[__name__].__class__ = Uncalled

@@ -5,6 +5,7 @@ runs. `mode` says what a new app does with a file that is there already; an app 
 with its own.
 """
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import NoReturn, TextIO
@@ -22,7 +23,7 @@ from headwater.connectors.mqtt_sink import INFLIGHT, MqttSink
 from headwater.connectors.mqtt_topics import TopicTemplate
 from headwater.connectors.tablesink import ROWS_PER_FILE, ParquetSink
 from headwater.dataflow import near_names
-from headwater.dataflow.calling import answered
+from headwater.dataflow.calling import Uncalled, answered
 from headwater.model.errors import FlowError
 
 __all__ = ["call", "console", "csv", "json", "memory", "mqtt", "nothing", "parquet", "text", "will"]
@@ -138,3 +139,6 @@ def __getattr__(name: str) -> NoReturn:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+sys.modules[__name__].__class__ = Uncalled

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from types import ModuleType
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 from headwater.model.errors import FlowError
 from headwater.model.quoting import quoted
@@ -86,6 +87,15 @@ def answering(kind: Kind) -> Kind:
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, answered(method))
     return kind
+
+
+class Uncalled(ModuleType):
+    """A module that is called answers with what to write."""
+
+    def __call__(self, *given: Any, **named: Any) -> NoReturn:
+        """Say which functions it has."""
+        written = ", ".join(f"{self.__name__}.{name}(...)".replace("headwater.connectors", "hw") for name in dir(self))
+        raise FlowError(f"{self.__name__} is no function; write one of {written}")
 
 
 def _fits(signature: inspect.Signature, given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ used twice, inputs that do not exist, cycles, columns that are not there, types 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from headwater.model.ids import checked_name
 from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
+from headwater.operators.distinct import Dedup, Distinct
 from headwater.operators.functions import WrongResult
 from headwater.operators.joining import StreamJoin
 from headwater.operators.spark_types import article, type_name
@@ -171,14 +172,23 @@ def _role(declared: Declaration) -> str:
     return "sink" if is_sink(declared.part) else "source"
 
 
-def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:
+def _blamed(declared: Declaration, ordered: Iterable[Declaration]) -> Declaration:
+    """Return whose mistake a wrong column is: a key_by that an operator brings along is part of that operator."""
+    if not isinstance(declared.part, KeyBy):
+        return declared
+    readers = [one for one in ordered if any(given.operator == declared.name for given in one.inputs)]
+    brings_key = len(readers) == 1 and isinstance(readers[0].part, Dedup | Distinct | StreamJoin)
+    return replace(declared, name=readers[0].name, line=readers[0].line) if brings_key else declared
+
+
+def _schemas(ordered: Sequence[Declaration]) -> dict[str, pa.Schema | None]:
     """Carry the declared columns through the graph as far as they are known, and check that needed ones are there."""
     schemas: dict[str, pa.Schema | None] = {}
     for declared in ordered:
         part = declared.part
         inputs = [_schema_of(given, schemas) for given in declared.inputs]
         if isinstance(part, Operator):
-            _check_columns(declared, part, inputs)
+            _check_columns(_blamed(declared, ordered), part, inputs)
             try:
                 schemas[declared.name] = part.output_schema(inputs)
             except (WrongResult, FlowError) as misfit:

@@ -176,6 +176,18 @@ class Stream:
             'hw.run(hw.flow("name", ...)), then go through out.rows()'
         )
 
+    def __setitem__(self, part: Any, value: Any) -> NoReturn:
+        """Say what to write instead of a DataFrame's brackets."""
+        raise FlowError(f"a stream has no [...]; write with_column({part!r}, ...), which returns a new stream")
+
+    def __add__(self, other: Any) -> NoReturn:
+        """Say what to write instead of adding streams."""
+        raise FlowError("streams cannot be added; write union(other) for the rows of both")
+
+    def __bool__(self) -> bool:
+        """A stream is there, whatever its rows may be."""
+        return True
+
     def __len__(self) -> NoReturn:
         """Refuse to be counted."""
         raise FlowError(f"a stream has no length; count its rows with {near_names.STREAM['count']}")
@@ -685,7 +697,7 @@ class KeyedStream(Stream):
                 f"process needs a processor, and {processor.__name__} is a class; write {processor.__name__}()"
             )
         if not callable(getattr(processor, "handleInputRows", None)):
-            raise FlowError(f"process needs a StatefulProcessor, not a {type(processor).__name__}")
+            raise FlowError(f"process needs a StatefulProcessor, not {quoted(processor)}")
         operator = Process(
             key_columns=self.key,
             processor=processor,

@@ -207,6 +207,34 @@ class Column:
         """Refuse what SQL has not."""
         raise FlowError("a column has no //; write F.floor(a / b) for whole numbers")
 
+    __rfloordiv__ = __floordiv__
+
+    def __xor__(self, other: Any) -> "Column":
+        """Refuse what SQL has not."""
+        raise FlowError("a column has no ^; write a != b for truths, and a ** b for powers")
+
+    __rxor__ = __xor__
+
+    def __round__(self, digits: int = 0) -> "Column":
+        """Round to so many digits, as F.round does."""
+        return Column(Call("round", (self.node,), (digits,)))
+
+    def __abs__(self) -> "Column":
+        """Return the number without its sign."""
+        return _call("abs", self)
+
+    def __int__(self) -> NoReturn:
+        """Refuse to be one number."""
+        raise FlowError('a column is no single number; write column.cast("int")')
+
+    def __float__(self) -> NoReturn:
+        """Refuse to be one number."""
+        raise FlowError('a column is no single number; write column.cast("double")')
+
+    def __len__(self) -> NoReturn:
+        """Refuse to have a length."""
+        raise FlowError("a column has no length; write F.length(column) for that of texts, F.size(column) of lists")
+
     def __neg__(self) -> "Column":
         """Return the negative."""
         return _call("negate", self)
@@ -255,7 +283,12 @@ class Column:
         """Whether it is false."""
         return _call("not", self)
 
-    __hash__ = None  # type: ignore[assignment]  # == makes an expression, so nothing could be found by its hash
+    def __hash__(self) -> NoReturn:
+        """Refuse to be looked for: == makes an expression, so nothing could be found by a hash."""
+        raise FlowError(
+            "a column cannot be in a set or be the key of a dict; write its name: "
+            'with_columns({"name": column}), select([column])'
+        )
 
     def __bool__(self) -> NoReturn:
         """Refuse to be true or false: that is known for each row only."""

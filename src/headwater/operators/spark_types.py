@@ -71,7 +71,7 @@ def arrow_schema(given: Any) -> pa.Schema:
     written = getattr(given, "jsonValue", None)
     if not callable(written):
         raise FlowError(
-            f"a {type(given).__name__} is not a schema; give a StructType, a line of DDL such as "
+            f"{quoted(given)} is not a schema; give a StructType, a line of DDL such as "
             "'id string, total double', or a pyarrow schema"
         )
     kind = _from_json(written())
