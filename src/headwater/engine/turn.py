@@ -85,7 +85,7 @@ def prepare(
 ) -> Prepared:
     """Run the chain on what was taken and lay out what is to be committed; raises UserCodeError to stop the flow."""
     began_us = clock()
-    shapes = _shapes(plan, taken, store) if plan.unions else None
+    shapes = _shapes(plan, taken) if plan.unions else None
     if condemn:
         batch = taken.batch
         assert batch is not None
@@ -116,12 +116,10 @@ def prepare(
     return prepared
 
 
-def _shapes(plan: ChainPlan, taken: Taken, store: Store) -> bytes | None:
+def _shapes(plan: ChainPlan, taken: Taken) -> bytes | None:
     """Return what is to be kept of the columns behind a union; streams of other types stop the flow."""
-    with store.read() as snapshot:
-        kept = snapshot.get(shapes_key(taken.instance))
     try:
-        return checked_shapes(kept, taken.parts, dict(plan.unions))
+        return checked_shapes(taken.shapes, taken.parts, dict(plan.unions))
     except Mixed as mixed:
         union = mixed.union
         raise UserCodeError(plan.flow, union.name, str(mixed), union.line, show_first(mixed.rows)) from None
@@ -483,6 +481,8 @@ class TurnRunner:
                 taken = take_in_hand(snapshot, instance, handed, rows_max, self.schemas)
             else:
                 taken = take(snapshot, instance, rows_max, self.schemas, self.clock())
+            if taken is not None and plan.unions:
+                taken.shapes = snapshot.get(shapes_key(instance))
             return taken, read_times(snapshot, instance, len(plan.operators)) if plan.timed else None
 
     def _prepare(self, assignment: Assignment, taken: Taken, times: Times | None) -> Prepared | TurnReport:

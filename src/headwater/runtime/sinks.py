@@ -196,8 +196,8 @@ class SinkPump:
         try:
             with self._store.read() as snapshot:
                 taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
-                kept = snapshot.get(shapes_key(task.instance)) if task.unions else None
-            shapes = checked_shapes(kept, taken.parts, task.unions) if task.unions else None
+                taken.shapes = snapshot.get(shapes_key(task.instance)) if task.unions else None
+            shapes = checked_shapes(taken.shapes, taken.parts, task.unions) if task.unions else None
             if (batch := taken.batch) is not None:
                 written.append(_Written(task, taken, task.writer.write([batch]), shapes))
         except BaseException as failure:  # a user's sink may raise anything, Arrow where rows do not go together
