@@ -6,19 +6,21 @@ for `hw.run(flow)`.
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as _compute
-
 from headwater.connectors import read, senml, to
 from headwater.connectors.app import App, Wire
 from headwater.connectors.cities import CityRows
 from headwater.connectors.models import model_file
 from headwater.connectors.tables import table
 from headwater.dataflow import functions
+from headwater.dataflow import near_names as _near_names
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow, KeyedStream, Sink, Stream, WindowedStream, flow, source
 from headwater.model.errors import ConfigError, ConnectorError, FlowError, HeadwaterError, UserCodeError
+from headwater.model.quoting import quoted as _quoted
+from headwater.operators.expressions import Column, col, lit, when
 from headwater.operators.functions import Row
+from headwater.operators.sql_expressions import expr
 from headwater.operators.state import KeyedState
 
 if TYPE_CHECKING:
@@ -29,14 +31,13 @@ if TYPE_CHECKING:
     from headwater.runtime.service.client import Cluster
     from headwater.runtime.status import AppStatus
 
-col = _compute.field
-
 __version__ = "0.1.0"
 
 __all__ = [
     "App",
     "CityRows",
     "Cluster",
+    "Column",
     "ConfigError",
     "ConnectorError",
     "Flow",
@@ -53,8 +54,10 @@ __all__ = [
     "Wire",
     "col",
     "compile_flow",
+    "expr",
     "flow",
     "functions",
+    "lit",
     "model_file",
     "read",
     "read_state",
@@ -63,6 +66,7 @@ __all__ = [
     "source",
     "table",
     "to",
+    "when",
 ]
 
 
@@ -74,7 +78,23 @@ def run(flow: Flow, **settings: Any) -> "AppStatus":
     """
     from headwater.runtime.embedded import run_to_end  # Spark is not needed to write a flow
 
-    return run_to_end(flow, settings)
+    return run_to_end(_one_flow(flow), settings)
+
+
+def _one_flow(given: Any) -> Flow:
+    """Return a flow; what is none is answered with what to write."""
+    if isinstance(given, Flow):
+        return given
+    if isinstance(given, list | tuple) and given and all(isinstance(one, Flow) for one in given):
+        raise FlowError(
+            "hw.run runs one flow; write hw.run(flow) for each of them, or one flow with the sinks of all: "
+            'hw.flow("all", sink, other_sink)'
+        )
+    if isinstance(given, Sink) or (isinstance(given, list | tuple) and any(isinstance(one, Sink) for one in given)):
+        raise FlowError('hw.run runs a flow, not a sink; write hw.run(hw.flow("name", sink))')
+    if isinstance(given, Stream | WindowedStream):
+        raise FlowError('hw.run runs a flow, not a stream; write hw.run(hw.flow("name", stream.sink(hw.to.console())))')
+    raise FlowError(f'hw.run runs a flow, hw.flow("name", stream.sink(...)), not {_quoted(given)}')
 
 
 def read_state(store: "str | Path", flow: str, operator: str | None = None, variable: str | None = None) -> "pa.Table":
@@ -88,8 +108,12 @@ def read_state(store: "str | Path", flow: str, operator: str | None = None, vari
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Cluster":
-        from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes
+    if name != "Cluster":
+        _near_names.refuse("headwater", name, _near_names.MODULE, __all__)
+    from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes
 
-        return Cluster
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return Cluster
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

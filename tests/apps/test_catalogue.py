@@ -11,7 +11,7 @@ import pytest
 
 import headwater as hw
 from headwater.connectors.formats import JsonFormat
-from headwater.console.picture import draw
+from headwater.dataflow.drawing.picture import draw
 from headwater.runtime.shipped import CHECKOUT, shipped, shipped_app
 
 NAMES = sorted(shipped())

@@ -79,7 +79,7 @@ def test_an_iterable_that_has_become_shorter_is_refused() -> None:
 
 def test_values_of_two_kinds_in_one_column_are_refused() -> None:
     """The row and the column are named."""
-    with pytest.raises(SchemaMismatch, match="iterable, row 0: the values of column 'value' are not all of one type"):
+    with pytest.raises(SchemaMismatch, match="iterable, row 1: 'x' in column 'value' is not of one type"):
         drained(read.iterable([1, "x"]))
     with pytest.raises(SchemaMismatch, match="iterable, row 1: column 'value' holds string but held int64 before"):
         drained(read.iterable([1, "x"]), rows_max=1)

@@ -22,7 +22,7 @@ def test_a_finished_run_ends_with_rows_latency_and_a_balanced_ledger(headwater: 
     assert result.exit_code == 0
     assert "linear finished in" in result.stdout
     assert "100 in" in result.stdout
-    assert "balanced: 100 in + 0 created + 0 copied = 90 out + 0 waiting + 10 filtered" in " ".join(
+    assert "balanced: 100 in + 0 made + 0 copied = 90 out + 0 waiting + 0 merged + 10 filtered" in " ".join(
         result.stdout.split()
     )
     assert "\x1b" not in result.stdout
@@ -37,7 +37,8 @@ def test_json_is_one_object_and_nothing_else_on_standard_output(headwater: Comma
         "rows_in": 100,
         "rows_out": 90,
         "waiting": 0,
-        "created": 0,
+        "made": 0,
+        "merged": 0,
         "copied": 0,
         "dropped": {"filtered": 10},
         "duplicates_refused": 0,

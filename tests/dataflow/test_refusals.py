@@ -139,12 +139,11 @@ def test_errors_of_a_lenient_operator_can_be_read() -> None:
 )
 def test_a_column_that_cannot_be_there_is_found_before_anything_runs(build: Any, operator: Any, column: Any) -> None:
     """As far as columns are known; what a function makes without a schema, only running can tell."""
-    built = flow("columns", build(readings()).sink(Wall()))
     if operator is None:
-        compile_flow(built)
+        flow("columns", build(readings()).sink(Wall()))
         return
     with pytest.raises(UnknownColumn) as refused:
-        compile_flow(built)
+        flow("columns", build(readings()).sink(Wall()))
     assert (refused.value.operator, refused.value.column) == (operator, column)
     assert str(refused.value).startswith(f"operator {operator!r} needs column {column!r}, but its input has only: ")
 
@@ -162,7 +161,7 @@ def test_a_column_that_cannot_be_a_key_is_found_before_anything_runs() -> None:
         ([("sensor", pa.string())], "joins 'one' and 'two', but only one of them has column 'value'"),
         (
             [("sensor", pa.string()), ("value", pa.float64())],
-            "union 'both': column 'value' is int64 in 'one' but double in 'two'",
+            "union 'both': column 'value' is bigint in 'one' but double in 'two'",
         ),
     ],
 )
@@ -194,15 +193,15 @@ def test_a_flow_made_by_a_runaway_loop_is_refused() -> None:
         (lambda rows: rows.window("5 seconds"), "window needs a window, such as F.window"),
         (lambda rows: rows.window(F.window("t", "1 s"), early_rows="x"), "early_rows='x' must be a whole number"),
         (lambda rows: rows.key_by("k").top_k("2", "v"), "k='2' must be a whole number"),
-        (lambda rows: rows.join({}, "k", window=F.window("t", "1 s")), "join needs another stream, not a dict"),
+        (lambda rows: rows.join({}, "k", window=F.window("t", "1 s")), "join needs another stream, not {}"),
         (lambda rows: rows.join(rows, "k"), "a join needs either window"),
         (lambda rows: rows.join(rows, "k", window=F.session_window("t", "1 s")), "tumbling or sliding windows"),
         (lambda rows: rows.join(rows, [("a", "b", "c")], window=F.window("t", "1 s")), "pairs of names"),
         (lambda rows: rows.join(rows, "k", between=("5 s",), event_time="t"), "must be two durations"),
         (lambda rows: rows.join(rows, "k", between=("5 s", "1 s"), event_time="t"), "is empty"),
         (lambda rows: rows.enrich({"k": 1}, "k"), "enrich needs a table, such as hw.table"),
-        (lambda rows: rows.key_by("k").process(3, "k string"), "process needs a StatefulProcessor, not a int"),
-        (lambda rows: rows.key_by("k").reduce(3), "needs a function, not a int"),
+        (lambda rows: rows.key_by("k").process(3, "k string"), "process needs a StatefulProcessor, not 3"),
+        (lambda rows: rows.key_by("k").reduce(3), "needs a function, not 3"),
         (lambda rows: rows.dedup("k", within="5 s"), "dedup needs event_time and within together"),
         (lambda rows: rows.key_by("k").window(F.window("t", "1 s")).agg(), "agg needs aggregates"),
         (lambda rows: rows.sql(" "), "sql needs a query"),

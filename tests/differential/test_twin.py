@@ -89,6 +89,39 @@ def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.concat_batches([batch, batch.filter(mask)])
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_expressions(on_headwater: RunFlow, on_structured: RunFlow, seed: int) -> None:
+    """Computed, dropped and renamed columns, before a watermark and behind it; the first rows; distinct values."""
+
+    def build() -> dict[str, hw.Stream]:
+        rows = source(seed)
+        half = hw.when(hw.col("count") != 0, hw.col("n") / hw.col("count")).otherwise(-1.0)
+        made = rows.with_columns(half=half, upper=F.upper("text"), minute=F.minute("ts"))
+        windows = (
+            made.with_watermark("ts", DELAY)
+            .with_column("even", hw.col("n") % 2 == 0)
+            .rename({"key": "who"})
+            .key_by("who")
+            .window(F.window("ts", "10 seconds"))
+            .agg(F.count_distinct("text").alias("texts"), F.count().alias("rows"))
+        )
+        return {
+            "made": made.drop("ts", "value"),
+            "picked": rows.select((hw.col("n") * 2).alias("twice"), F.coalesce("value", hw.lit(0.0)).alias("v")),
+            "sql": rows.filter("n BETWEEN 5 AND 30 AND (text LIKE '%e%' OR count IN (1, 2))").select("n"),
+            "first": rows.limit(7).select("n"),
+            "windows": windows.select("window.start", "who", "texts", "rows"),
+        }
+
+    both = Both(f"expressions-{seed}")
+    on_headwater(both.flow(0, build()))
+    on_structured(both.flow(1, build()))
+    for name in both.sinks:
+        ours, theirs = both.rows(name)
+        assert ours, name
+        assert unordered(ours) == unordered(theirs), name
+
+
 def inverse(row: hw.Row) -> hw.Row:
     """Raises on some rows."""
     return {"n": row["n"], "inverse": 1 / (row["n"] % 5)}

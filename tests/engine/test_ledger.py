@@ -1,7 +1,10 @@
 """The ledger balances when every row is somewhere, and only then."""
 
+from typing import Any
+
 import pytest
 
+from headwater.dataflow import functions as F
 from headwater.dataflow.stream import flow
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.store import entry_key, queue_key, read_queue
@@ -21,8 +24,26 @@ def test_every_kind_of_row_is_accounted_for() -> None:
     assert ledger.balanced, ledger
     made = sum(one % 3 for one in range(22) if one % 11 != 10)
     assert (ledger.rows_in, ledger.waiting, ledger.copied) == (22, 0, made)
-    assert ledger.created == made - 20
+    assert (ledger.made, ledger.merged) == (max(0, made - 20), max(0, 20 - made))
     assert ledger.rows_out == 2 * made + 2 - ledger.dropped["filtered"]
+
+
+def test_what_is_made_and_what_is_merged_are_told_apart_and_never_below_zero() -> None:
+    """A flat map that doubles, before count windows of five."""
+    doubled = rows_of_any_kind().flat_map(twice, name="twice")
+    fives = doubled.key_by("key").window(F.count_window(5)).agg(F.count())
+    node = SmallNode(flow("fives", fives.sink(Wall(), name="out")))
+    node.feed([{"id": one, "key": 1} for one in range(10)])
+    node.settle()
+    node.write_out("out")
+    ledger = node.ledger()
+    assert (ledger.rows_in, ledger.made, ledger.merged, ledger.rows_out) == (10, 10, 16, 4)
+    assert ledger.balanced
+
+
+def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every row two times."""
+    return [row, row]
 
 
 def test_rows_that_nobody_reads_are_dropped_by_name() -> None:
@@ -109,7 +130,7 @@ def test_a_row_put_twice_by_a_turn_does_not_balance() -> None:
 
 def test_an_empty_app_balances() -> None:
     """Nothing came, nothing went."""
-    assert SmallNode(relay()).ledger() == Ledger(rows_in=0, rows_out=0, waiting=0, created=0, copied=0)
+    assert SmallNode(relay()).ledger() == Ledger(rows_in=0, rows_out=0, waiting=0, made=0, copied=0)
 
 
 def _fields(record: object) -> dict[str, int]:
@@ -118,11 +139,11 @@ def _fields(record: object) -> dict[str, int]:
 
 def test_rows_that_came_from_nowhere_do_not_balance() -> None:
     """What lies at both ends of a channel waits once; what lies at one end and never was at the other cannot be."""
-    sent = Ledger(rows_in=5, rows_out=0, waiting=5, created=0, copied=0)
-    kept = Ledger(rows_in=0, rows_out=5, waiting=0, created=0, copied=0, arrived=5)
+    sent = Ledger(rows_in=5, rows_out=0, waiting=5, made=0, copied=0)
+    kept = Ledger(rows_in=0, rows_out=5, waiting=0, made=0, copied=0, arrived=5)
     whole = whole_ledger([sent, kept])
     assert (whole.rows_in, whole.rows_out, whole.waiting, whole.balanced) == (5, 5, 0, True)
-    forgotten = Ledger(rows_in=0, rows_out=0, waiting=0, created=0, copied=0)
+    forgotten = Ledger(rows_in=0, rows_out=0, waiting=0, made=0, copied=0)
     broken = whole_ledger([forgotten, kept])
     assert (broken.waiting, broken.balanced) == (-5, False)
     assert "5 rows" in broken.broken[0]

@@ -443,7 +443,7 @@ def test_rows_that_do_not_fit_are_refused_with_a_sentence() -> None:
         learn(linear_model.LogisticRegression(), "label").output_schema([pa.RecordBatch.from_pylist(ROWS).schema])
     taught = TimedBench(learn(naive_bayes.GaussianNB(), "label"))
     taught.rows(ROWS)
-    with pytest.raises(WrongResult, match="what a GaussianNB predicts does not fit target 'label', which is a int64"):
+    with pytest.raises(WrongResult, match="what a GaussianNB predicts does not fit target 'label', which is a bigint"):
         taught.rows([ROWS[0] | {"label": 1}])
 
 

@@ -328,7 +328,7 @@ def test_rows_whose_time_the_watermark_has_reached_are_late(form: str) -> None:
     assert [row["key"] for row in on.rows(batch)] == ["c", "d"]
     assert [row["k"] for row in on.out["late"]] == ["a", "b"]
     assert on.rows(batch.slice(0, 2)) == []
-    with pytest.raises(WrongResult, match="column 't' is a int64 and no event time"):
+    with pytest.raises(WrongResult, match="column 't' is a bigint and no event time"):
         on.rows([{"k": "a", "timers": [], "t": 5}])
 
 

@@ -138,7 +138,7 @@ def test_an_arrow_schema_is_one_already() -> None:
         ("a decimal(50,2)", "a decimal of 50 digits with 2 behind the point does not exist"),
         ("a decimal(x)", "'x' is not a number"),
         ("< int", "'<' is not the name of a column"),
-        (5, "a int is not a schema"),
+        (5, "5 is not a schema"),
         (spark.IntegerType(), "a IntegerType is not a schema"),
         (spark.StructType([spark.StructField("a", spark.VariantType())]), "'variant' is not a type"),
     ],

@@ -171,8 +171,11 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def as_batch(given: Any, schema: pa.Schema | None, where: str) -> pa.RecordBatch:
-    """Bring a batch, table, DataFrame, dict of columns or list of row dicts to one record batch."""
+def as_batch(given: Any, schema: pa.Schema | None, where: str, first: int = 0) -> pa.RecordBatch:
+    """Bring a batch, table, DataFrame, dict of columns or list of row dicts to one record batch.
+
+    `first` is the number of the first row, by which a row dict with a wrong value is told.
+    """
     try:
         match given:
             case pa.RecordBatch():
@@ -184,7 +187,7 @@ def as_batch(given: Any, schema: pa.Schema | None, where: str) -> pa.RecordBatch
             case Mapping():
                 return pa.RecordBatch.from_pydict(dict(given))
             case list() | tuple() if all(isinstance(row, Mapping) for row in given):
-                return _from_rows(given, schema, where)
+                return _from_rows(given, schema, where, first)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
         raise SchemaMismatch(f"{where}: its columns do not go together: {failure}") from failure
     raise SchemaMismatch(
@@ -193,23 +196,41 @@ def as_batch(given: Any, schema: pa.Schema | None, where: str) -> pa.RecordBatch
     )
 
 
-def _from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, where: str) -> pa.RecordBatch:
+def _from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, where: str, first: int) -> pa.RecordBatch:
     names = list(dict.fromkeys(name for row in rows for name in row))
     if schema is not None:
         names += [name for name in schema.names if name not in names]
     types = {} if schema is None else {field.name: field.type for field in schema}
-    arrays = [_column([row.get(name) for row in rows], types.get(name), name, where) for name in names]
+    arrays = [_column([row.get(name) for row in rows], types.get(name), name, where, first) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str) -> pa.Array:
+def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str, first: int) -> pa.Array:
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as failure:
-        raise SchemaMismatch(
-            f"{where}: the values of column {quoted(name)} are not all {brief(kind or 'of one type')}: "
-            f"{cause(failure)}; make them alike"
-        ) from failure
+        place = _first_misfit(values, kind)
+        wrong = f"{where}, row {first + place}: {quoted(values[place])} in column {quoted(name)}"
+        if isinstance(failure, OverflowError) and kind is None:
+            told = "does not fit into 64 bits; give a float, or declare the column as decimal(38,0)"
+        elif kind is None:
+            told = f"is not of one type with the rows before it ({cause(failure)}); make them alike"
+        else:
+            told = f"is not {brief(kind)}, as declared ({cause(failure)}); make it so"
+        raise SchemaMismatch(f"{wrong} {told}") from failure
+
+
+def _first_misfit(values: Sequence[Any], kind: pa.DataType | None) -> int:
+    """Return the place of the first value that Arrow does not take behind those before it."""
+    fitting, failing = 0, len(values)  # so many values are taken, so many are not
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        try:
+            pa.array(values[:middle], type=kind)
+            fitting = middle
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            failing = middle
+    return fitting
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -48,7 +48,8 @@ class GeneratorFeed:
         if count <= 0 or self._is_over:
             return None
         first, where = self._row, f"generator, rows {self._row} to {self._row + count - 1}"
-        batch = self._known.fit(as_batch(self._function(first, count), self._known.declaration, where), where)
+        rows = as_batch(self._function(first, count), self._known.declaration, where, first)
+        batch = self._known.fit(rows, where)
         if batch.num_rows > count:
             raise ConnectorError(
                 f"{where}: the function returned {batch.num_rows} rows; return at most those asked for"
@@ -92,14 +93,15 @@ class IterableFeed:
         self._items.close()
 
     def _piece(self, taken: list[Any]) -> Piece | None:
-        first, where = self._seen, f"iterable, row {self._seen}"
-        batch = as_batch(taken[0] if isinstance(taken[0], _Tables) else taken, self._known.declaration, where)
+        first, where = self._seen, "iterable"
+        rows = taken[0] if isinstance(taken[0], _Tables) else taken
+        batch = as_batch(rows, self._known.declaration, where, first)
         self._seen += batch.num_rows
         stored = min(max(self._stored - first, 0), batch.num_rows)
         self._passed += stored
         if stored == batch.num_rows:
             return None
-        batch = self._known.fit(batch.slice(stored), where)
+        batch = self._known.fit(batch.slice(stored), f"iterable, row {first + stored}")
         remembered, start = self._known.remembered(), first + stored
         refused, self._passed = self._passed, 0
         return Piece(batch, lambda rows: {"row": start + rows, **remembered}, refused=refused)

@@ -5,11 +5,10 @@ fast as the flow takes them, or at `rate` rows a second, or by the times in `tim
 fast.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, NoReturn
 
 from headwater.connectors.cities import CITY_SCHEMA, CityRows
 from headwater.connectors.files import Path, local_path
@@ -30,14 +29,20 @@ from headwater.connectors.sources import (
     ParquetSource,
     TextSource,
 )
-from headwater.dataflow.stream import Stream, source
+from headwater.dataflow import near_names
+from headwater.dataflow.arguments import schema_of
+from headwater.dataflow.calling import Uncalled, answered
+from headwater.dataflow.stream import SchemaLike, Stream, source
 from headwater.model.errors import FlowError
 
+__all__ = ["cities", "csv", "generator", "iterable", "json", "mqtt", "parquet", "text"]
 
+
+@answered
 def csv(
     path: Path,
     *,
-    schema: pa.Schema | None = None,
+    schema: SchemaLike = None,
     header: bool = True,
     delimiter: str = ",",
     nulls: Sequence[str] = ("",),
@@ -56,7 +61,7 @@ def csv(
     """
     spec = CsvSource(
         path=local_path(path),
-        schema=schema,
+        schema=schema_of(schema),
         pace=Pace(rate=rate, time_column=time_column, speed=speed),
         header=header,
         delimiter=delimiter,
@@ -69,10 +74,11 @@ def csv(
     return source(spec, name=name)
 
 
+@answered
 def json(
     path: Path,
     *,
-    schema: pa.Schema | None = None,
+    schema: SchemaLike = None,
     rate: float | None = None,
     time_column: str | None = None,
     speed: float = 1.0,
@@ -85,7 +91,7 @@ def json(
     """Read files of JSON lines. A declared schema picks its fields; without one every field becomes a column."""
     spec = JsonSource(
         path=local_path(path),
-        schema=schema,
+        schema=schema_of(schema),
         pace=Pace(rate=rate, time_column=time_column, speed=speed),
         follow=follow,
         loop=loop,
@@ -95,6 +101,7 @@ def json(
     return source(spec, name=name)
 
 
+@answered
 def text(
     path: Path,
     *,
@@ -117,10 +124,11 @@ def text(
     return source(spec, name=name)
 
 
+@answered
 def parquet(
     path: Path,
     *,
-    schema: pa.Schema | None = None,
+    schema: SchemaLike = None,
     rate: float | None = None,
     time_column: str | None = None,
     speed: float = 1.0,
@@ -132,7 +140,7 @@ def parquet(
     """Read Parquet files; `follow` waits for further files in a directory."""
     spec = ParquetSource(
         path=local_path(path),
-        schema=schema,
+        schema=schema_of(schema),
         pace=Pace(rate=rate, time_column=time_column, speed=speed),
         follow=follow,
         loop=loop,
@@ -141,12 +149,13 @@ def parquet(
     return source(spec, name=name)
 
 
+@answered
 def generator(
     function: Callable[[int, int], Any],
     *,
     rate: float | None = None,
     rows: int | None = None,
-    schema: pa.Schema | None = None,
+    schema: SchemaLike = None,
     batch_rows: int = GENERATED_ROWS,
     name: str | None = None,
 ) -> Stream:
@@ -154,14 +163,17 @@ def generator(
 
     It returns a RecordBatch, a DataFrame, a dict of columns or a list of row dicts; fewer rows than asked are the last.
     """
-    spec = GeneratorSource(function=function, pace=Pace(rate=rate), rows=rows, schema=schema, batch_rows=batch_rows)
+    spec = GeneratorSource(
+        function=function, pace=Pace(rate=rate), rows=rows, schema=schema_of(schema), batch_rows=batch_rows
+    )
     return source(spec, name=name)
 
 
+@answered
 def iterable(
     items: Iterable[Any] | Callable[[], Iterable[Any]],
     *,
-    schema: pa.Schema | None = None,
+    schema: SchemaLike = None,
     rate: float | None = None,
     name: str | None = None,
 ) -> Stream:
@@ -169,9 +181,10 @@ def iterable(
 
     A single value becomes column `value`. After a restart the iterable is gone through again from the start.
     """
-    return source(IterableSource(items=items, schema=schema, pace=Pace(rate=rate)), name=name)
+    return source(IterableSource(items=items, schema=schema_of(schema), pace=Pace(rate=rate)), name=name)
 
 
+@answered
 def cities(
     sensors: int = 500, *, rate: float | None = None, rows: int | None = None, seed: int = 7, name: str | None = None
 ) -> Stream:
@@ -186,13 +199,14 @@ def cities(
     return source(spec, name=name)
 
 
+@answered
 @with_options(READING)
 def mqtt(
     url: str,
     topics: str | Sequence[str] | None = None,
     *,
     format: MessageFormat = "json",  # noqa: A002 - the word that users know
-    schema: pa.Schema | None = None,
+    schema: SchemaLike = None,
     qos: int = 1,
     version: Version = "5",
     client_id: str | None = None,
@@ -237,7 +251,7 @@ def mqtt(
         address=address,
         topics=tuple(checked_filter(one) if shared is None else shared_filter(shared, one) for one in wanted),
         format=format,
-        declared=schema,
+        declared=schema_of(schema),
         qos=qos,
         version=version,
         client_id=client_id,
@@ -251,3 +265,14 @@ def mqtt(
         will=will,
     )
     return source(spec, name=name)
+
+
+def __getattr__(name: str) -> NoReturn:
+    near_names.refuse("headwater.read", name, near_names.READ, __all__)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+sys.modules[__name__].__class__ = Uncalled

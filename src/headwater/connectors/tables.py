@@ -20,6 +20,9 @@ import pyarrow.parquet as pq
 from headwater.connectors.columns import as_batch
 from headwater.connectors.files import no_access
 from headwater.connectors.json_lines import read_json_lines
+from headwater.dataflow.arguments import schema_of
+from headwater.dataflow.calling import answered
+from headwater.dataflow.stream import SchemaLike
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
 from headwater.model.quoting import cause, listed, quoted
 from headwater.model.time import duration_us
@@ -97,8 +100,9 @@ class FetchedTable:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
 
+@answered
 def table(
-    source: Any, *, schema: pa.Schema | None = None, refresh: str | timedelta | None = None
+    source: Any, *, schema: SchemaLike = None, refresh: str | timedelta | None = None
 ) -> FileTable | HeldTable | FetchedTable:
     """Make a table of a path (.csv, .json, .jsonl, .parquet), rows, or a function of no arguments that returns rows.
 
@@ -106,6 +110,7 @@ def table(
     `{"a": {"room": 1}}` has columns `key` and `room`, `{"a": 1}` has `key` and `value`. A Spark DataFrame is collected
     here and now.
     """
+    schema = schema_of(schema)
     refresh_us = None if refresh is None else duration_us(refresh)
     if refresh_us is not None and refresh_us <= 0:
         raise FlowError(f"refresh={quoted(refresh)} must be longer than nothing")

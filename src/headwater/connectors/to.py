@@ -5,9 +5,10 @@ runs. `mode` says what a new app does with a file that is there already; an app 
 with its own.
 """
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import pyarrow as pa
 
@@ -17,29 +18,36 @@ from headwater.connectors.local import CallSink, ConsoleSink, MemorySink, Nothin
 from headwater.connectors.mqtt_address import parsed_url
 from headwater.connectors.mqtt_client import Version, Will, whole_seconds
 from headwater.connectors.mqtt_messages import MessageFormat
-from headwater.connectors.mqtt_options import WRITING, with_options
-from headwater.connectors.mqtt_options import will as will
+from headwater.connectors.mqtt_options import WRITING, will, with_options
 from headwater.connectors.mqtt_sink import INFLIGHT, MqttSink
 from headwater.connectors.mqtt_topics import TopicTemplate
 from headwater.connectors.tablesink import ROWS_PER_FILE, ParquetSink
+from headwater.dataflow import near_names
+from headwater.dataflow.calling import Uncalled, answered
 from headwater.model.errors import FlowError
 
+__all__ = ["call", "console", "csv", "json", "memory", "mqtt", "nothing", "parquet", "text", "will"]
 
+
+@answered
 def csv(path: Path, *, mode: Mode = "error", sync: bool = False) -> CsvSink:
     """Write a CSV file with a header; the first rows fix its columns."""
     return CsvSink(path=local_path(path), mode=mode, sync=sync)
 
 
+@answered
 def json(path: Path, *, mode: Mode = "error", sync: bool = False) -> JsonSink:
     """Write a file of JSON lines."""
     return JsonSink(path=local_path(path), mode=mode, sync=sync)
 
 
+@answered
 def text(path: Path, column: str = "line", *, mode: Mode = "error", sync: bool = False) -> TextSink:
     """Write the text of one column, a line a row."""
     return TextSink(path=local_path(path), column=column, mode=mode, sync=sync)
 
 
+@answered
 def parquet(
     directory: Path, *, mode: Mode = "error", rows_per_file: int = ROWS_PER_FILE, sync: bool = False
 ) -> ParquetSink:
@@ -47,26 +55,31 @@ def parquet(
     return ParquetSink(directory=local_path(directory), mode=mode, rows_per_file=rows_per_file, sync=sync)
 
 
+@answered
 def console(limit: int | None = None, file: TextIO | None = None) -> ConsoleSink:
     """Print rows in aligned columns, at most `limit` of them."""
     return ConsoleSink(limit=limit, file=file)
 
 
+@answered
 def memory(limit: int | None = None) -> MemorySink:
     """Keep rows in this process, the latest `limit` of them; read them with `rows()`, `batches()` or `table()`."""
     return MemorySink(limit)
 
 
+@answered
 def nothing() -> NothingSink:
     """Count rows and forget them."""
     return NothingSink()
 
 
+@answered
 def call(function: Callable[[pa.RecordBatch], object]) -> CallSink:
     """Call `function(batch)` in the node's process; after a crash it may see rows again."""
     return CallSink(function=function)
 
 
+@answered
 @with_options(WRITING)
 def mqtt(
     url: str,
@@ -118,3 +131,14 @@ def mqtt(
         keepalive_s=whole_seconds(keepalive, "keepalive"),
         inflight=inflight,
     )
+
+
+def __getattr__(name: str) -> NoReturn:
+    near_names.refuse("headwater.to", name, near_names.TO, __all__)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+sys.modules[__name__].__class__ = Uncalled

@@ -10,11 +10,11 @@ from typing import Annotated, Final
 
 import typer
 
-from headwater.console import wording
 from headwater.console.options import ForOption, JsonOption, LogFileOption, LogFormatOption, parse_limit
 from headwater.console.processes import Attached, NodeProcesses
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.model.errors import ConfigError, EngineError
+from headwater.model.quoting import plural
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
@@ -178,7 +178,7 @@ class Serving:
         finally:
             await nodes.stop()
         if nodes.died:
-            raise EngineError(f"{wording.plural(nodes.died, 'node')} of {count} died, as was said above")
+            raise EngineError(f"{plural(nodes.died, 'node')} of {count} died, as was said above")
 
     async def _until_end(self, first: str, *ends: asyncio.Event) -> None:
         """Say that all is ready, and wait for the first reason to end."""

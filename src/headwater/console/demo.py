@@ -23,6 +23,7 @@ from headwater.console.options import JsonOption, SparkOption, parse_limit
 from headwater.console.screen import fail, print_object, screen
 from headwater.console.serving import run_unless_told
 from headwater.model.errors import ConfigError, EngineError
+from headwater.model.quoting import plural
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.client import Cluster, is_at_rest
 from headwater.runtime.service.local import LocalNodes
@@ -238,7 +239,7 @@ class Show:
         node = max(busy, key=lambda one: one.machine.hosting.load)
         name, runs = self._names[node.own.address], sorted(node.machine.hosting.hosted)
         what = ", ".join(sorted({app.partition("@")[0] for app, _ in runs})) or "nothing"
-        self._say(f"{name} leaves for good; {wording.plural(len(runs), 'instance')} (of {what}) move with their state")
+        self._say(f"{name} leaves for good; {plural(len(runs), 'instance')} (of {what}) move with their state")
         began = time.monotonic()
         await self._nodes.drain(node)
         del self._names[node.own.address]

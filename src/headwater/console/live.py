@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headwater.console import wording
 from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, between
+from headwater.model.quoting import plural
 from headwater.runtime.status import AppState, Latency, NodeStatus
 
 WINDOW_US: Final = 2_000_000  # long enough for steady figures, short enough to see a worker die
@@ -154,7 +155,7 @@ def plain_line(node: NodeFigures, app: AppFigures) -> str:
         f"{wording.duration(app.seconds)}  {app.now.name} {app.now.state}: "
         f"{app.now.rows_in:,} in ({wording.rate(app.in_per_s)}/s), {app.now.rows_out:,} out, {app.waiting:,} waiting, "
         f"p50 {wording.milliseconds(latency.p50)} ms, p99 {wording.milliseconds(latency.p99)} ms; "
-        f"{node.now.workers - node.now.idle} of {wording.plural(node.now.workers, 'worker')} busy, "
+        f"{node.now.workers - node.now.idle} of {plural(node.now.workers, 'worker')} busy, "
         f"{wording.rate(node.turns_per_s)} turns/s, {node.now.pressure}"
     )
 
@@ -235,7 +236,7 @@ def _node_lines(node: NodeFigures) -> list[Text]:
     budgets = f"{wording.size(now.memory_bytes)} memory, {wording.size(now.disk_bytes)} disk"
     first = Text.assemble(
         ("node", "bold"),
-        f"  {now.workers - now.idle} busy, {now.idle} idle of {wording.plural(now.workers, 'worker')}{spares}",
+        f"  {now.workers - now.idle} busy, {now.idle} idle of {plural(now.workers, 'worker')}{spares}",
         (lost, "yellow"),
         f"   {wording.rate(node.turns_per_s)} turns/s   {now.policy}",
     )

@@ -158,8 +158,9 @@ def ledger_line(told: StatusTold) -> Text:
     ledger = told.ledger
     dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in ledger.dropped.items())
     words = (
-        f"in {ledger.rows_in:,} + created {ledger.created:,} + copied {ledger.copied:,} = out {ledger.rows_out:,} + "
-        f"waiting {ledger.waiting:,} + dropped {dropped or 0} + duplicates {ledger.duplicates_refused:,}"
+        f"in {ledger.rows_in:,} + made {ledger.made:,} + copied {ledger.copied:,} = out {ledger.rows_out:,} + "
+        f"waiting {ledger.waiting:,} + merged {ledger.merged:,} + dropped {dropped or 0} + "
+        f"duplicates {ledger.duplicates_refused:,}"
     )
     lacking = len(told.silent) + len(told.unaccounted)
     if lacking:

@@ -11,6 +11,7 @@ from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, 
 from headwater.console.running import Ending, Outcome
 from headwater.console.screen import print_object
 from headwater.engine.ledger import Ledger
+from headwater.model.quoting import plural
 from headwater.runtime.status import AppState, Latency, NodeStatus
 
 
@@ -59,14 +60,13 @@ def _latency(latency: Latency) -> str:
     if latency.p50 is None:
         return "no row of the sample has arrived"
     p50, p95, p99 = (wording.milliseconds(value) for value in (latency.p50, latency.p95, latency.p99))
-    return f"p50 {p50} ms, p95 {p95} ms, p99 {p99} ms (sample of {wording.plural(latency.rows, 'row')})"
+    return f"p50 {p50} ms, p95 {p95} ms, p99 {p99} ms (sample of {plural(latency.rows, 'row')})"
 
 
 def ledger_line(ledger: Ledger) -> Text:
     """Return the account as the equation it is."""
-    sign = "-" if ledger.created < 0 else "+"  # operators that gather rows make fewer than they take
-    came = f"{ledger.rows_in:,} in {sign} {abs(ledger.created):,} created + {ledger.copied:,} copied"
-    went = [f"{ledger.rows_out:,} out", f"{ledger.waiting:,} waiting"]
+    came = f"{ledger.rows_in:,} in + {ledger.made:,} made + {ledger.copied:,} copied"
+    went = [f"{ledger.rows_out:,} out", f"{ledger.waiting:,} waiting", f"{ledger.merged:,} merged"]
     went += [f"{rows:,} {reason}" for reason, rows in ledger.dropped.items()]
     went.append(f"{ledger.duplicates_refused:,} duplicates refused")
     verdict = ("balanced", "green") if ledger.balanced else ("NOT BALANCED", "bold red")
@@ -75,7 +75,7 @@ def ledger_line(ledger: Ledger) -> Text:
 
 
 def _waiting(rows: int, store_kept: bool) -> str:
-    told = f"{wording.plural(rows, 'row')} were still waiting"
+    told = f"{plural(rows, 'row')} were still waiting"
     return f"{told}; they go on with the next run on this store" if store_kept else f"{told}; --store DIR keeps them"
 
 
@@ -109,7 +109,7 @@ def _print_node(console: Console, node: NodeFigures) -> None:
     console.print(
         Text.assemble(
             ("node  ", "dim"),
-            f"{wording.plural(now.workers, 'worker')}{lost}; {wording.plural(now.turns, 'turn')} "
+            f"{plural(now.workers, 'worker')}{lost}; {plural(now.turns, 'turn')} "
             f"({wording.rate(node.turns_per_s)}/s) by {now.policy}",
         )
     )
@@ -156,8 +156,9 @@ def _ledger_told(ledger: Ledger) -> dict[str, Any]:
         "rows_in": ledger.rows_in,
         "rows_out": ledger.rows_out,
         "waiting": ledger.waiting,
-        "created": ledger.created,
+        "made": ledger.made,
         "copied": ledger.copied,
+        "merged": ledger.merged,
         "dropped": ledger.dropped,
         "duplicates_refused": ledger.duplicates_refused,
         "balanced": ledger.balanced,

@@ -67,8 +67,3 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
-
-
-def plural(number: int, thing: str) -> str:
-    """Return `1 row`, `2 rows`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

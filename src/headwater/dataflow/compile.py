@@ -5,7 +5,7 @@ used twice, inputs that do not exist, cycles, columns that are not there, types 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,13 +14,15 @@ import pyarrow as pa
 from headwater.dataflow.connectors import ReadsFiles, Resource, is_sink, is_source, resources_of
 from headwater.dataflow.graph import Chain, Graph, Route, SinkQueue, Spread
 from headwater.dataflow.stream import ERRORS, Declaration, Flow, Input
-from headwater.model.errors import FlowError, UnknownColumn
+from headwater.model.errors import FlowError, UnknownColumn, at_line
 from headwater.model.ids import checked_name
 from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
+from headwater.operators.distinct import Dedup, Distinct
 from headwater.operators.functions import WrongResult
 from headwater.operators.joining import StreamJoin
+from headwater.operators.spark_types import article, type_name
 from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Routing, Union
 from headwater.operators.watermarks import WithWatermark
@@ -170,18 +172,27 @@ def _role(declared: Declaration) -> str:
     return "sink" if is_sink(declared.part) else "source"
 
 
-def _schemas(ordered: Iterable[Declaration]) -> dict[str, pa.Schema | None]:
+def _blamed(declared: Declaration, ordered: Iterable[Declaration]) -> Declaration:
+    """Return whose mistake a wrong column is: a key_by that an operator brings along is part of that operator."""
+    if not isinstance(declared.part, KeyBy):
+        return declared
+    readers = [one for one in ordered if any(given.operator == declared.name for given in one.inputs)]
+    brings_key = len(readers) == 1 and isinstance(readers[0].part, Dedup | Distinct | StreamJoin)
+    return replace(declared, name=readers[0].name, line=readers[0].line) if brings_key else declared
+
+
+def _schemas(ordered: Sequence[Declaration]) -> dict[str, pa.Schema | None]:
     """Carry the declared columns through the graph as far as they are known, and check that needed ones are there."""
     schemas: dict[str, pa.Schema | None] = {}
     for declared in ordered:
         part = declared.part
         inputs = [_schema_of(given, schemas) for given in declared.inputs]
         if isinstance(part, Operator):
-            _check_columns(declared.name, part, inputs)
+            _check_columns(_blamed(declared, ordered), part, inputs)
             try:
                 schemas[declared.name] = part.output_schema(inputs)
-            except WrongResult as misfit:
-                raise FlowError(f"{part.kind} {declared.name!r}: {misfit}") from misfit
+            except (WrongResult, FlowError) as misfit:
+                raise FlowError(f"{part.kind} {declared.name!r}: {misfit}{at_line(declared.line)}") from misfit
             schemas |= {_port_name(declared.name, port): part.port_schema(port, inputs) for port in part.ports[1:]}
         elif is_source(part):
             schemas[declared.name] = part.schema
@@ -201,6 +212,7 @@ def _told_columns(declared: Declaration, schemas: Mapping[str, pa.Schema | None]
             raise FlowError(
                 f"{declared.part.kind} {declared.name!r} is a {declared.part.how} join, whose rows may lack a partner, "
                 f"so the columns of its {side} input must be known beforehand; give the operators there a schema="
+                f"{at_line(declared.line)}"
             )
     return replace(declared, part=replace(declared.part, schemas=(left, right)))
 
@@ -217,21 +229,22 @@ def _schema_of(given: Input, schemas: Mapping[str, pa.Schema | None]) -> pa.Sche
     return schemas[named] if named in schemas else schemas[given.operator]
 
 
-def _check_columns(name: str, operator: Operator, inputs: Iterable[pa.Schema | None]) -> None:
+def _check_columns(declared: Declaration, operator: Operator, inputs: Iterable[pa.Schema | None]) -> None:
+    name, at = declared.name, at_line(declared.line)
     for source, schema in enumerate(inputs):
         if schema is not None:
             for column in operator.columns_needed_of(source):
                 if column not in schema.names:
-                    raise UnknownColumn(name, column, schema.names)
+                    raise UnknownColumn(name, column, schema.names, declared.line)
                 if isinstance(operator, KeyBy) and not can_be_key(schema.field(column).type):
                     raise FlowError(
-                        f"operator {name!r} spreads rows by column {column!r}, a {schema.field(column).type}; "
-                        "a key is a number, a text, bytes, a date or a time"
+                        f"operator {name!r} spreads rows by column {column!r}, {article(schema.field(column).type)}; "
+                        f"a key is a number, a text, bytes, a date or a time{at}"
                     )
                 if isinstance(operator, WithWatermark) and not pa.types.is_timestamp(schema.field(column).type):
                     raise FlowError(
                         f"operator {name!r} takes event time from column {column!r}, "
-                        f"a {schema.field(column).type}; it must be a timestamp"
+                        f"{article(schema.field(column).type)}; it must be a timestamp{at}"
                     )
 
 
@@ -240,25 +253,37 @@ def _check_types(ordered: Iterable[Declaration], schemas: Mapping[str, pa.Schema
     for declared in ordered:
         if isinstance(declared.part, Union):
             known = [(given, _schema_of(given, schemas)) for given in declared.inputs]
-            _check_union(declared.name, [(given, schema) for given, schema in known if schema is not None])
+            lines = {one.name: one.line for one in ordered}
+            _check_union(declared, [(given, schema) for given, schema in known if schema is not None], lines)
 
 
-def _check_union(name: str, known: list[tuple[Input, pa.Schema]]) -> None:
+def _check_union(declared: Declaration, known: list[tuple[Input, pa.Schema]], lines: Mapping[str, str]) -> None:
+    name = declared.name
     for given, schema in known[1:]:
         first_input, first = known[0]
         if set(schema.names) != set(first.names):
             odd = sorted(set(schema.names) ^ set(first.names))[0]
             raise FlowError(
                 f"union {name!r} joins {first_input.operator!r} and {given.operator!r}, "
-                f"but only one of them has column {odd!r}"
+                f"but only one of them has column {odd!r}; make them alike with select(...) or rename(...)"
+                f"{_lines_of(declared, first_input, given, lines)}"
             )
         for column in first.names:
             mine, other = first.field(column).type, schema.field(column).type
             if mine != other:
                 raise FlowError(
-                    f"union {name!r}: column {column!r} is {mine} in {first_input.operator!r} "
-                    f"but {other} in {given.operator!r}"
+                    f"union {name!r}: column {column!r} is {type_name(mine)} in {first_input.operator!r} "
+                    f"but {type_name(other)} in {given.operator!r}; make one of them like the other, as in "
+                    f'with_column("{column}", hw.col("{column}").cast("{type_name(mine)}"))'
+                    f"{_lines_of(declared, first_input, given, lines)}"
                 )
+
+
+def _lines_of(declared: Declaration, first: Input, other: Input, lines: Mapping[str, str]) -> str:
+    """Return where a union and the two streams are written."""
+    return "".join(
+        dict.fromkeys(at_line(line) for line in (declared.line, lines[first.operator], lines[other.operator]))
+    )
 
 
 def _check_watermarks(ordered: Iterable[Declaration]) -> None:
@@ -271,6 +296,7 @@ def _check_watermarks(ordered: Iterable[Declaration]) -> None:
             raise FlowError(
                 f"{part.kind} {declared.name!r} works by event time, but what it reads from "
                 f"{lacking[0].operator!r} has no watermark; add .with_watermark(column, delay) before it"
+                f"{at_line(declared.line)}"
             )
         marked[declared.name] = isinstance(part, WithWatermark) or (bool(declared.inputs) and not lacking)
 

@@ -17,6 +17,9 @@ from headwater.dataflow.connectors import SinkSpec, SourceSpec, is_sink, is_sour
 from headwater.dataflow.stream import Declaration
 from headwater.operators.base import Operator, TimedOperator
 from headwater.operators.chain import NamedOperator
+from headwater.operators.distinct import Dedup, Distinct
+from headwater.operators.joining import StreamJoin
+from headwater.operators.stateless import KeyBy, Union
 from headwater.operators.watermarks import WithWatermark
 
 
@@ -74,6 +77,14 @@ class SinkQueue:
     instance: int
 
 
+@dataclass(frozen=True, slots=True)
+class UnionPlace:
+    """A union whose columns only rows can tell: its name, and where it and its inputs are written."""
+
+    name: str
+    line: str
+
+
 @dataclass(frozen=True)
 class Graph:
     """A compiled flow."""
@@ -109,7 +120,18 @@ class Graph:
 
     def named_operators(self, chain: Chain) -> tuple[NamedOperator, ...]:
         """Return the operators of a chain, ready to be opened."""
-        return tuple(NamedOperator(name, self.operator(name)) for name in chain.operators)
+        return tuple(
+            NamedOperator(name, self.operator(name), self.by_name[name].line, self._key_by_of(name))
+            for name in chain.operators
+        )
+
+    def _key_by_of(self, name: str) -> tuple[str, str] | None:
+        """Return the key_by that a user has written before an operator; some operators bring their own."""
+        declared = self.by_name[name]
+        if isinstance(declared.part, Dedup | Distinct | StreamJoin) or not declared.inputs:
+            return None
+        before = self.by_name[declared.inputs[0].operator]
+        return (before.name, before.line) if isinstance(before.part, KeyBy) else None
 
     def targets(self, target: str) -> range:
         """Return the instance numbers behind the end of a route."""
@@ -124,6 +146,19 @@ class Graph:
     def routes_from(self, source: str) -> Iterator[Route]:
         """Return where the rows of an operator or source go."""
         return (route for route in self.routes if route.source == source)
+
+    def open_unions(self, target: str) -> dict[int, UnionPlace]:
+        """Return the unions without known columns that lead to a vertex, by the input that each is behind."""
+        found = {}
+        for number, given in enumerate(self.by_name[target].inputs):
+            declared = self.by_name[given.operator]
+            while isinstance(declared.part, KeyBy):
+                declared = self.by_name[declared.inputs[0].operator]
+            if isinstance(declared.part, Union) and self.schemas.get(declared.name) is None:
+                joined = [declared, *(self.by_name[one.operator] for one in declared.inputs)]
+                lines = dict.fromkeys(one.line for one in joined if one.line)
+                found[number] = UnionPlace(declared.name, "\n  at  ".join(lines))
+        return found
 
     @property
     def instance_count(self) -> int:

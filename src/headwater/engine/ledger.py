@@ -1,9 +1,11 @@
 """The ledger: every row that came in is somewhere, and the ledger says where.
 
-    rows_in + created + copied + arrived = rows_out + waiting + dropped (by reason) + duplicates refused + departed
+    rows_in + made + copied + arrived
+        = rows_out + waiting + merged + dropped (by reason) + duplicates refused + departed
 
-`created` is what flat maps and stateful operators made beyond what they took (negative if less), `copied` what was put
-once more because a stream has several readers; `arrived` came from other nodes, `departed` went to them. The sides come
+`made` is what operators such as flat maps have made beyond what they took, `merged` what operators such as windows have
+taken beyond what they made; neither is below zero. `copied` is what was put once more because a stream has several
+readers; `arrived` came from other nodes, `departed` went to them. The sides come
 from different places: counts that each turn commits, and the rows that really lie in the queues. So a row that is lost
 or doubled anywhere shows. The ledgers of all nodes add up to the app's: what has arrived and has not departed yet lies
 at both ends, until the receiver's word is heard.
@@ -41,8 +43,9 @@ class Ledger:
     rows_in: Signed
     rows_out: Signed
     waiting: Signed
-    created: Signed
+    made: Signed
     copied: Signed
+    merged: Signed = 0
     dropped: CountByName = field(default_factory=dict)
     duplicates_refused: Signed = 0
     arrived: Signed = 0
@@ -52,8 +55,9 @@ class Ledger:
     @property
     def balanced(self) -> bool:
         """Whether every row is accounted for."""
-        came = self.rows_in + self.created + self.copied + self.arrived
-        went = self.rows_out + self.waiting + sum(self.dropped.values()) + self.duplicates_refused + self.departed
+        came = self.rows_in + self.made + self.copied + self.arrived
+        went = self.rows_out + self.waiting + self.merged + sum(self.dropped.values())
+        went += self.duplicates_refused + self.departed
         return came == went and not self.broken
 
 
@@ -74,7 +78,8 @@ def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
         rows_in=sum(part.rows_in for part in parts),
         rows_out=sum(part.rows_out for part in parts),
         waiting=waiting,
-        created=sum(part.created for part in parts),
+        made=sum(part.made for part in parts),
+        merged=sum(part.merged for part in parts),
         copied=sum(part.copied for part in parts),
         dropped=dict(dropped),
         duplicates_refused=sum(part.duplicates_refused for part in parts),
@@ -101,7 +106,7 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
         for number in chain.instances:
             instance = InstanceId(app, number)
             counts = read_counts(snapshot, instance, len(effects))
-            chains.add(effects, counts)
+            chains.add(chain.operators, effects, counts)
             taken = read_queue(snapshot, instance).taken_rows - rows_handed_on(snapshot, instance)
             if counts.operators[0][0] != taken:
                 broken.append(f"instance {instance}: took {taken} rows, ran {counts.operators[0][0]}")
@@ -122,7 +127,8 @@ def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[
         rows_in=sum(source.stored for source in sources) + unparsable + refused + too_large,
         rows_out=rows_out,
         waiting=waiting,
-        created=chains.created,
+        made=sum(max(0, made) for made in chains.changed.values()),
+        merged=sum(max(0, -made) for made in chains.changed.values()),
         copied=chains.copied + sum(source.copied for source in sources),
         dropped={reason: rows for reason, rows in dropped.items() if rows},
         duplicates_refused=refused,
@@ -141,19 +147,19 @@ class _ChainSums:
     """The counts of all chains, sorted by what became of the rows."""
 
     filtered: int = 0
-    created: int = 0
+    changed: Counter[str] = field(default_factory=Counter)  # by operator: what it made beyond what it took
     copied: int = 0
     unread: int = 0
     unread_dead: int = 0
     unread_late: int = 0
 
-    def add(self, effects: Sequence[Effect], counts: Counts) -> None:
+    def add(self, names: Sequence[str], effects: Sequence[Effect], counts: Counts) -> None:
         """Account for one instance; an operator that keeps rows but lost some leaves the ledger unbalanced."""
-        for effect, (taken, made, dead) in zip(effects, counts.operators, strict=True):
+        for name, effect, (taken, made, dead) in zip(names, effects, counts.operators, strict=True):
             if effect is Effect.FILTERS:
                 self.filtered += taken - dead - made
             elif effect is Effect.CHANGES:
-                self.created += made - (taken - dead)
+                self.changed[name] += made - (taken - dead)
         self.copied += counts.copied
         self.unread += counts.unread - counts.unread_dead - counts.unread_late
         self.unread_dead += counts.unread_dead

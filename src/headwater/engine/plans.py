@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.dataflow.connectors import is_source
-from headwater.dataflow.graph import Chain, Graph, Route, Spread
+from headwater.dataflow.graph import Chain, Graph, Route, Spread, UnionPlace
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import groups_of
 from headwater.operators.chain import NamedOperator, OpenChain
@@ -46,6 +46,7 @@ class ChainPlan:
     parallelism: int = 1
     timed: bool = False  # whether anything in the chain or behind it depends on time
     feeds: tuple["Feed", ...] = ()  # all that send rows and marks here
+    unions: tuple[tuple[int, UnionPlace], ...] = ()  # behind which inputs one is whose columns only rows can tell
 
     @property
     def watches_clock(self) -> bool:
@@ -101,6 +102,7 @@ def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
         parallelism=chain.parallelism,
         timed=chain.head in graph.timed,
         feeds=tuple(_feed(graph, route, numbers) for route in graph.routes if route.target == chain.head),
+        unions=tuple(graph.open_unions(chain.head).items()),
     )
 
 

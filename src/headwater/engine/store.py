@@ -180,11 +180,16 @@ def lot_instance(key: bytes) -> int:
     return int(_INSTANCE.unpack(key)[2])
 
 
+def shapes_key(instance: InstanceId) -> bytes:
+    """Where it lies what columns have come to a queue behind a union."""
+    return _INSTANCE.pack(b"U", instance.app, instance.number)
+
+
 def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
     return tuple(
         _APP.pack(letter, app)
-        for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B", b"D")
+        for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B", b"D", b"U")
     )
 
 

@@ -47,6 +47,14 @@ class Taken:
     queue_us: int = 0
     schedule_us: int = 0
     in_hand: bool = False  # made by the same turn; it never lay in the queue
+    shapes: bytes | None = None  # what is kept of the columns that have come to a queue behind a union
+
+    @property
+    def parts(self) -> list[tuple[int, pa.RecordBatch]]:
+        """The rows as they came, each batch with the input it is for."""
+        return [
+            (source, part) for stretch in self.stretches for source, parts in stretch.batches.items() for part in parts
+        ]
 
     @property
     def batch(self) -> pa.RecordBatch | None:

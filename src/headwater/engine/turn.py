@@ -20,6 +20,7 @@ from headwater.engine.plans import ChainPlan, Outlet
 from headwater.engine.puts import Put
 from headwater.engine.reports import Filled, Trouble, TurnReport, read_counts
 from headwater.engine.schemas import Schemas
+from headwater.engine.shapes import Mixed, checked_shapes
 from headwater.engine.spreading import spread
 from headwater.engine.store import (
     TERM_KEY,
@@ -31,6 +32,7 @@ from headwater.engine.store import (
     entry_key,
     pass_by,
     read_queue,
+    shapes_key,
     state_prefix,
     times_key,
 )
@@ -40,9 +42,11 @@ from headwater.model.batch import Mark, share_stamps
 from headwater.model.errors import Conflict, NotNow, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
+from headwater.model.quoting import listed
+from headwater.model.suggestions import did_you_mean
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
-from headwater.operators.chain import NO_LINE, ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
+from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
 
 STORE_FULL: Final = "store full"
 NOT_NOW: Final = "not now"
@@ -60,6 +64,7 @@ class Prepared:
     puts: list[Put]
     times: Times | None = None  # what is to be kept of time, if it changed
     known: dict[int, Known] | None = None  # what was read of the state, by the operator's index
+    shapes: bytes | None = None  # what is to be kept of the columns behind a union, if they changed
     wake_us: int | None = None
     copied: int = 0
     unread: int = 0
@@ -81,6 +86,7 @@ def prepare(
 ) -> Prepared:
     """Run the chain on what was taken and lay out what is to be committed; raises UserCodeError to stop the flow."""
     began_us = clock()
+    shapes = _shapes(plan, taken) if plan.unions else None
     if condemn:
         batch = taken.batch
         assert batch is not None
@@ -98,7 +104,7 @@ def prepare(
         )
         result = chain.run(_segments(taken, plan, times), turnover)
     ended_us = clock()
-    prepared = Prepared(taken, plan, result, [], known=known, compute_us=ended_us - began_us)
+    prepared = Prepared(taken, plan, result, [], known=known, shapes=shapes, compute_us=ended_us - began_us)
     prepared.unread, prepared.unread_late = result.unread, result.unread_late
     for emission in result.emissions:
         _emit_all(prepared, chain, emission, schemas, ended_us, times)
@@ -111,6 +117,15 @@ def prepare(
     return prepared
 
 
+def _shapes(plan: ChainPlan, taken: Taken) -> bytes | None:
+    """Return what is to be kept of the columns behind a union; streams of other types stop the flow."""
+    try:
+        return checked_shapes(taken.shapes, taken.parts, dict(plan.unions))
+    except Mixed as mixed:
+        union = mixed.union
+        raise UserCodeError(plan.flow, union.name, str(mixed), union.line, show_first(mixed.rows)) from None
+
+
 def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return rows that are taken together as one batch; where Arrow cannot join them the flow stops, and says why."""
     try:
@@ -118,7 +133,7 @@ def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatc
     except pa.ArrowException as failure:
         row = show_first(batches[-1])
         error = f"rows that came to it in several batches cannot be joined to one: {failure}"
-        raise UserCodeError(plan.flow, plan.operators[0].name, error, NO_LINE, row) from failure
+        raise UserCodeError(plan.flow, plan.operators[0].name, error, plan.operators[0].line, row) from failure
 
 
 def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segment]:
@@ -255,7 +270,9 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
     for outlet in outlets:
         for column in outlet.key:
             if column not in batch.schema.names:
-                error = f"its rows are spread by column {column!r}, but have only: {', '.join(batch.schema.names)}"
+                known = batch.schema.names
+                error = f"its rows are spread by column {column!r}, but have only: {listed(known)}"
+                error += did_you_mean(column, known)
                 row = show_first(batch)
                 raise UserCodeError(plan.flow, plan.operators[-1].name, error, KEY_BY, row)
 
@@ -296,6 +313,8 @@ def _commit_one(txn: Transaction, prepared: Prepared, schemas: Schemas, now_us: 
     filled = _commit_puts(txn, plan.app, prepared.puts, schemas)
     if prepared.times is not None:
         txn.put(times_key(taken.instance), msgspec.msgpack.encode(prepared.times))
+    if prepared.shapes is not None:
+        txn.put(shapes_key(taken.instance), prepared.shapes)
     return TurnReport(
         app=plan.app,
         instance=taken.instance.number,
@@ -463,6 +482,8 @@ class TurnRunner:
                 taken = take_in_hand(snapshot, instance, handed, rows_max, self.schemas)
             else:
                 taken = take(snapshot, instance, rows_max, self.schemas, self.clock())
+            if taken is not None and plan.unions:
+                taken.shapes = snapshot.get(shapes_key(instance))
             return taken, read_times(snapshot, instance, len(plan.operators)) if plan.timed else None
 
     def _prepare(self, assignment: Assignment, taken: Taken, times: Times | None) -> Prepared | TurnReport:

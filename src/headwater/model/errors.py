@@ -6,6 +6,7 @@ Every message is one sentence that a tired person can act on: what happened, whe
 from collections.abc import Iterable
 
 from headwater.model.quoting import abridged, listed, quoted
+from headwater.model.suggestions import did_you_mean
 
 
 class HeadwaterError(Exception):
@@ -16,6 +17,11 @@ class HeadwaterError(Exception):
         super().__init__(*(abridged(one) if isinstance(one, str) else one for one in told))
 
 
+def at_line(line: str) -> str:
+    """Return where something is written, as the end of a message; nothing if that is not known."""
+    return f"\n  at  {line}" if line else ""
+
+
 class FlowError(HeadwaterError):
     """The flow as written cannot run; found before anything runs."""
 
@@ -23,13 +29,23 @@ class FlowError(HeadwaterError):
 class UnknownColumn(FlowError):
     """An operator names a column that its input does not have."""
 
-    def __init__(self, operator: str, column: str, known: Iterable[str]) -> None:
+    def __init__(self, operator: str, column: str, known: Iterable[str], line: str = "") -> None:
         """Remember which operator asked for which column."""
         self.operator, self.column, self.known = operator, column, sorted(known)
         super().__init__(
             f"operator {quoted(operator)} needs column {quoted(column)}, "
-            f"but its input has only: {listed(self.known) or 'nothing'}"
+            f"but its input has only: {listed(self.known) or 'nothing'}{did_you_mean(column, self.known)}"
+            f"{at_line(line)}"
         )
+
+
+class UnknownName(FlowError, AttributeError):
+    """A name that a part of a flow does not have; an AttributeError too, for what asks whether there is one."""
+
+    def __init__(self, what: str, name: str, instead: str | None, known: Iterable[str]) -> None:
+        """Say what to write instead, if that is known, or what is spelled alike."""
+        advice = did_you_mean(name, known) if instead is None else f"; write {instead}"
+        super().__init__(f"{what} has no {quoted(name)}{advice}")
 
 
 class UserCodeError(HeadwaterError):
@@ -38,7 +54,8 @@ class UserCodeError(HeadwaterError):
     def __init__(self, flow: str, operator: str, error: str, line: str, row: str) -> None:
         """Keep the facts apart, so that a dead letter can carry them as columns."""
         self.flow, self.operator, self.error, self.line, self.row = flow, operator, error, line, row
-        super().__init__(f"flow {flow!r}, operator {operator!r}: {error}\n  at  {line}\n  row {row}")
+        where = "".join(f"\n  {word} {text}" for word, text in (("at ", line), ("row", row)) if text)
+        super().__init__(f"flow {flow!r}, operator {operator!r}: {error}{where}")
 
 
 class ConnectorError(HeadwaterError):

@@ -46,3 +46,8 @@ def abridged(message: str) -> str:
         return message
     end = MESSAGE_CHARS_MAX // 4
     return message[: MESSAGE_CHARS_MAX - end - len(_LEFT_OUT) - 2] + f" {_LEFT_OUT} " + message[-end:]
+
+
+def plural(number: int, thing: str) -> str:
+    """Return `1 row`, `2 rows`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -24,6 +24,7 @@ from headwater.operators.object_parts import (
     ObjectPart,
 )
 from headwater.operators.packed_parts import SEEN, Count, Edge, Extreme, FloatSum, IntSum, Moments, Part, Records
+from headwater.operators.spark_types import article
 from headwater.operators.vectors import Vector, from_numbers, numbers_inside
 from headwater.operators.window_specs import Aggregate
 
@@ -61,7 +62,7 @@ def result_of(aggregate: Aggregate, schema: pa.Schema) -> Result:
     kind = schema.field(aggregate.column).type
     made = _RESULTS[aggregate.function](aggregate, aggregate.column, kind)
     if made is None:
-        raise WrongResult(f"{aggregate.function} cannot be computed over column {aggregate.column!r}, a {kind}")
+        raise WrongResult(f"{aggregate.function} cannot be computed over column {aggregate.column!r}, {article(kind)}")
     return made
 
 
@@ -240,6 +241,11 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
+def _distinct_values(_: Aggregate, column: str, kind: pa.DataType) -> Result | None:
+    part = Distinct(column)
+    return Result((part,), pa.int64(), lambda found: pa.array([len(one) for one in found.values(part)], pa.int64()))
+
+
 _RESULTS: Final[dict[str, Callable[[Aggregate, str, pa.DataType], Result | None]]] = {
     "sum": _sum,
     "avg": _average,
@@ -251,6 +257,7 @@ _RESULTS: Final[dict[str, Callable[[Aggregate, str, pa.DataType], Result | None]
     "var_pop": _variance,
     "stddev_samp": _variance,
     "stddev_pop": _variance,
+    "count_distinct": _distinct_values,
     "approx_count_distinct": _count_distinct,
     "approx_percentile": _percentile,
     "collect_list": _collect,

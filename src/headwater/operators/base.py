@@ -129,6 +129,10 @@ class Operator(ABC):
         """Return the columns that come out of one port."""
         return self.output_schema(inputs)
 
+    def advice(self, failure: BaseException) -> str:
+        """Return the end of a sentence about a failure: what to write instead, if the operator knows."""
+        return ""
+
     def keyed_state(self, batch: pa.RecordBatch, state: OperatorState) -> KeyedState | None:
         """Return the view of the state for one batch; None for an operator without state."""
         return None

@@ -6,11 +6,8 @@ order. Such a row stops the flow or becomes a dead letter, as its operator says.
 forgotten with the call.
 """
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from os.path import dirname, join
-from pathlib import PurePath
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -21,18 +18,19 @@ from headwater.model.dictionaries import roomy
 from headwater.model.entries import ALL_GROUPS
 from headwater.model.errors import NotNow, StoreError, UserCodeError
 from headwater.model.keys import WrongKey
+from headwater.model.quoting import listed
 from headwater.model.secrets import without_passwords
+from headwater.model.suggestions import did_you_mean
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import LATE, Effect, Logic, Moment, OnError, Operator, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
 from headwater.operators.state import OperatorState, StateStore
 from headwater.operators.state_values import WrongState
+from headwater.operators.users_lines import NO_LINE, line_raised
 from headwater.operators.watermarks import OperatorTime, WatermarkLogic
 
 ROW_CHARS_MAX: Final = 2_000  # an error shows the row; a picture inside a row must not flood the log
 ERROR_CHARS_MAX: Final = 10_000  # some show all that they were given
-NO_LINE: Final = "no line of the flow's own code"  # where an error is told with the line that raised it
-
 WIDER: Final = "permissive"  # where inferred types differ, the one that holds both
 
 DEAD_LETTERS: Final = pa.schema(
@@ -52,6 +50,12 @@ class NamedOperator:
 
     name: str
     operator: Operator
+    line: str = NO_LINE  # where it is written
+    key_by: tuple[str, str] | None = None  # what its key comes from: the name of a key_by, and where that is written
+
+
+class LackingKey(WrongResult):
+    """Rows lack a column of their key: not the operator is wrong that keeps state by it, but the key_by before."""
 
 
 @dataclass(slots=True)
@@ -134,7 +138,7 @@ class OpenChain:
         )
         blamed = next(lenient, 0)
         result = ChainResult(counts=[Count() for _ in self.operators])
-        self.give_up(blamed, batch, cause, "the worker process died, so no line is known", result)
+        self.give_up(blamed, batch, cause, NO_LINE, result)
         for count in result.counts[:blamed]:
             count.taken = count.made = batch.num_rows
         result.counts[blamed].taken = batch.num_rows
@@ -151,7 +155,8 @@ class OpenChain:
     def trouble(self, index: int, error: str, line: str, row: pa.RecordBatch | None) -> UserCodeError:
         """Return what is told of a row that raises; None is for trouble that came with time and not with a row."""
         shown = "" if row is None else show_first(row)
-        return UserCodeError(self.flow, self.operators[index].name, error, line, shown)
+        named = self.operators[index]
+        return UserCodeError(self.flow, named.name, error, line or named.line, shown)
 
 
 class _Run:
@@ -314,7 +319,7 @@ class _Run:
         except (KeyboardInterrupt, NotNow):
             raise
         except BaseException as failure:  # a user's code may raise anything, and what it calls may end the process
-            raise self._chain.trouble(index, _sentence(failure), _users_line(failure), None) from failure
+            raise self._chain.trouble(index, _sentence(failure), line_raised(failure), None) from failure
         self._state(index).keep(attempt)
         self._pass_on(index, made)
 
@@ -330,7 +335,12 @@ class _Run:
     def _part(self, index: int, source: int, batch: pa.RecordBatch, failure: BaseException, pieces: "_Pieces") -> None:
         """Try the halves of a batch at which the operator raised; a row alone is given up."""
         if batch.num_rows == 1:
-            self._chain.give_up(index, batch, _sentence(failure), _users_line(failure), self._result)
+            named = self._chain.operators[index]
+            if isinstance(failure, LackingKey) and named.key_by is not None:
+                name, line = named.key_by
+                raise UserCodeError(self._chain.flow, name, _sentence(failure), line, show_first(batch)) from failure
+            told = _sentence(failure) + named.operator.advice(failure)
+            self._chain.give_up(index, batch, told, line_raised(failure), self._result)
             return
         middle = batch.num_rows // 2
         self._gather(index, source, batch.slice(0, middle), pieces)
@@ -342,7 +352,12 @@ class _Run:
         operator, logic = self._chain.operators[index].operator, self._chain.logics[index]
         for column in operator.columns_needed_of(source):
             if column not in batch.schema.names:
-                raise WrongResult(f"needs column {column!r}, but the rows have only: {', '.join(batch.schema.names)}")
+                named = self._chain.operators[index]
+                kind = LackingKey if named.key_by is not None and column in operator.key else WrongResult
+                raise kind(
+                    f"needs column {column!r}, but the rows have only: {listed(batch.schema.names)}"
+                    f"{did_you_mean(column, batch.schema.names)}"
+                )
         if is_timed(logic):
             attempt = self._state(index).attempt()
             made = _whole(logic.rows(batch, source, self._moment(index, attempt)))
@@ -459,26 +474,3 @@ def _sentence(failure: BaseException) -> str:
     told = isinstance(failure, WrongResult | WrongState | WrongKey | StoreError)
     text = without_passwords(str(failure) if told else f"{type(failure).__name__}: {failure}")
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[:ERROR_CHARS_MAX]}... ({len(text)} characters)"
-
-
-# What stands between us and the user's line in a traceback.
-_NOT_USERS: Final = tuple(join(place, "") for place in (dirname(dirname(__file__)), dirname(traceback.__file__)))
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_COMPILED: Final = (".pyx", ".pxi")  # Arrow's and pandas' own, named as they were on the machine that built them
-
-
-def _users_line(failure: BaseException) -> str:
-    """Return the innermost line of the traceback that is the user's own."""
-    frames = traceback.extract_tb(failure.__traceback__)
-    own = [frame for frame in frames if _is_users(frame.filename)]
-    if not own:
-        return NO_LINE
-    frame = own[-1]
-    line = without_passwords(frame.line or "")
-    return f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {line}" if line else "")
-
-
-def _is_users(filename: str) -> bool:
-    if filename.startswith(("<frozen ", *_NOT_USERS)) or filename.endswith(_COMPILED):
-        return False
-    return _INSTALLED.isdisjoint(PurePath(filename).parts)

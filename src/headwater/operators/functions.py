@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from headwater.model.quoting import quoted
+
 Row = dict[str, Any]
 UserFunction = Callable[..., Any]
 
@@ -44,6 +46,22 @@ def form_of(function: UserFunction) -> Form:
     if issubclass(origin, pd.DataFrame):
         return Form.PANDAS
     return Form.ROWS if issubclass(origin, Mapping) else Form.ARROW
+
+
+def advice(function: UserFunction, form: Form, failure: BaseException) -> str:
+    """Return what to write for a function without an annotation that seems to have been written for rows."""
+    is_in_doubt = isinstance(failure, TypeError | AttributeError | KeyError | ValueError | NotImplementedError)
+    if form is not Form.ARROW or not is_in_doubt or is_annotated(function):
+        return ""
+    return (
+        ". The function was given a whole pyarrow.RecordBatch, since its parameter has no annotation: annotate it as "
+        'hw.Row, or write form="rows", to be given one row after the other'
+    )
+
+
+def is_annotated(function: UserFunction) -> bool:
+    """Whether the first parameter says what it takes."""
+    return _first_annotation(function) not in (None, inspect.Parameter.empty)
 
 
 def _first_annotation(function: UserFunction) -> Any:
@@ -81,7 +99,7 @@ def to_batch(result: Any, schema: pa.Schema | None) -> pa.RecordBatch:
         case pd.DataFrame():
             batch = _from_columns(pa.RecordBatch.from_pandas, result, schema, preserve_index=False)
         case Mapping():
-            batch = _from_columns(pa.RecordBatch.from_pydict, dict(result), schema)
+            batch = _from_columns(pa.RecordBatch.from_pydict, _columns_in(result), schema)
         case list() | tuple():
             return rows_to_batch(result, schema)
         case _:
@@ -90,6 +108,17 @@ def to_batch(result: Any, schema: pa.Schema | None) -> pa.RecordBatch:
                 "a dict of columns or a list of row dicts"
             )
     return batch if schema is None else conform(batch, schema)
+
+
+def _columns_in(result: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a dict of columns; Arrow would take the letters of a text for the values of one."""
+    for name, values in result.items():
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+            raise WrongResult(
+                f"it returned a dict with {quoted(values)} for column {name!r}; of a whole batch, a dict holds "
+                "a column for each name"
+            )
+    return dict(result)
 
 
 def _from_columns(make: Callable[..., pa.RecordBatch], columns: Any, schema: pa.Schema | None, **how: Any) -> Any:

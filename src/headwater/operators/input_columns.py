@@ -48,7 +48,7 @@ class InputColumns:
             written = wide.serialize().to_pybytes()
             state.share(_CURRENT, written)
             state.share(_of_age(schema_id(wide)), written)
-        return _in_columns(batch, wide), wide
+        return batch if self._fits and wide.equals(self._plain) else _in_columns(batch, wide), wide
 
     def recall(self, state: OperatorState) -> pa.Schema | None:
         """Return the columns of the state, or None before the first row."""

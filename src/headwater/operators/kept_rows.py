@@ -18,6 +18,7 @@ from headwater.operators.cell_names import cell_name, suffix_of
 from headwater.operators.chain import unite
 from headwater.operators.functions import Form, UserFunction, WrongResult, call_for_rows, to_batch
 from headwater.operators.input_columns import IDENTITY_BYTES, cast, older_columns
+from headwater.operators.spark_types import article
 from headwater.operators.state import OperatorState
 from headwater.operators.vectors import GroupedRows
 from headwater.operators.window_contents import ROWS, Cells, Finished, Indices
@@ -156,7 +157,7 @@ def check_rankable(by: str, schema: pa.Schema, taken: Collection[str]) -> None:
     """Refuse rows that cannot be ranked by a column, or have columns which the ranking would add to them."""
     kind = schema.field(by).type
     if pa.types.is_nested(kind) or pa.types.is_interval(kind):
-        raise WrongResult(f"rows cannot be ranked by column {by!r}, a {kind}")
+        raise WrongResult(f"rows cannot be ranked by column {by!r}, {article(kind)}")
     for name in schema.names:
         if name in taken:
             raise WrongResult(

@@ -21,6 +21,7 @@ from headwater.operators.learning_tasks import Task, answer_type, check_target, 
 from headwater.operators.model_columns import feature_column, feature_rows, is_number, plain
 from headwater.operators.models import check_clash, check_names, with_columns
 from headwater.operators.predictors import last_step
+from headwater.operators.spark_types import article
 from headwater.operators.state import OperatorState
 from headwater.operators.state_values import WrongState
 
@@ -255,5 +256,6 @@ class LearnLogic:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
             model = type(last_step(self._config.model)).__name__
             raise WrongResult(
-                f"what a {model} predicts does not fit target {self._config.target!r}, which is a {kind}: {failure}"
+                f"what a {model} predicts does not fit target {self._config.target!r}, which is {article(kind)}: "
+                f"{failure}"
             ) from failure

@@ -8,6 +8,7 @@ import pyarrow as pa
 from headwater.operators.functions import WrongResult
 from headwater.operators.model_columns import is_number
 from headwater.operators.predictors import last_step, library
+from headwater.operators.spark_types import article
 
 
 class Task(StrEnum):
@@ -47,10 +48,10 @@ def check_target(model: Any, target: str | None, kind: pa.DataType | None) -> No
         return
     task = task_of(model)
     if task is Task.NUMBERS:
-        raise WrongResult(f"target {target!r} is a {kind}, and a regressor learns numbers")
+        raise WrongResult(f"target {target!r} is {article(kind)}, and a regressor learns numbers")
     if task is Task.CLASSES and not getattr(model, "_multiclass", True):
         raise WrongResult(
-            f"target {target!r} is a {kind}, and a {type(last_step(model)).__name__} tells true from "
+            f"target {target!r} is {article(kind)}, and a {type(last_step(model)).__name__} tells true from "
             "false; make it a boolean, or wrap the model in river's multiclass.OneVsRestClassifier"
         )
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from headwater.operators.functions import Row, WrongResult
+from headwater.operators.spark_types import article
 
 Matrix = npt.NDArray[Any]
 
@@ -44,7 +45,8 @@ def numbers(name: str, column: pa.Array) -> npt.NDArray[np.float64]:
     """Return a column as floats, nulls as NaN."""
     if not is_number(column.type):
         raise WrongResult(
-            f"feature {name!r} is a {column.type}, and this model takes numbers; turn it into one before, with map"
+            f"feature {name!r} is {article(column.type)}, and this model takes numbers; "
+            "turn it into one before, with map"
         )
     if not pa.types.is_float64(column.type):  # of a few rows the cast alone would cost more than asking the model
         # not `safe`: an integer beyond 2^53 loses its last digits, as it would in any matrix of floats

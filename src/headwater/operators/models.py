@@ -24,6 +24,7 @@ from headwater.operators.functions import WrongResult
 from headwater.operators.model_columns import is_number
 from headwater.operators.model_specs import FixedModel, ModelSpec, digest_of
 from headwater.operators.predictors import Predictor, open_predictor
+from headwater.operators.spark_types import article
 from headwater.operators.state import OperatorState
 from headwater.operators.state_values import decode_value, encode_value
 
@@ -268,7 +269,7 @@ def _models_of(updates: pa.RecordBatch) -> list[tuple[bytes, str | None]]:
     names = updates.schema.names
     kind = updates.schema.field(MODEL_COLUMN).type if MODEL_COLUMN in names else None
     if kind is None or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind)):
-        found = "lacks it" if kind is None else f"has a {kind} there"
+        found = "lacks it" if kind is None else f"has {article(kind)} there"
         raise WrongResult(f"a row that brings a model holds its bytes in column {MODEL_COLUMN!r}; this one {found}")
     contents: list[bytes | None] = updates.column(MODEL_COLUMN).to_pylist()
     versions = updates.column(VERSION_COLUMN).to_pylist() if VERSION_COLUMN in names else [None] * len(contents)

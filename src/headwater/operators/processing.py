@@ -45,6 +45,7 @@ from headwater.operators.processor_rows import (
 from headwater.operators.processor_schemas import DeclaredVariables
 from headwater.operators.processor_state import Phase, ProcessorHandle, declared_by, due_timers, forget_expired
 from headwater.operators.spark_names import ExpiredTimerInfo, TimerValues
+from headwater.operators.spark_types import article
 
 ProcessorForm = Literal["pandas", "rows"]
 TimeMode = Literal["none", "processingtime", "eventtime"]
@@ -221,7 +222,7 @@ class ProcessLogic:
             return batch, None
         kind = batch.schema.field(column).type
         if not pa.types.is_timestamp(kind):
-            raise WrongResult(f"column {column!r} is a {kind} and no event time; make it a timestamp first")
+            raise WrongResult(f"column {column!r} is {article(kind)} and no event time; make it a timestamp first")
         times = batch.column(column).cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
         is_late = pc.fill_null(pc.less_equal(times, _watermark_ms(moment) * _MILLISECOND), False)
         late = batch.filter(is_late)

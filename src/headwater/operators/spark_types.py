@@ -6,6 +6,7 @@ A processor names its columns as PySpark does: by a `StructType`, which tells it
 schemas in this form, and people read it.
 """
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,6 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headwater.model.errors import FlowError
+from headwater.model.quoting import quoted
+from headwater.model.suggestions import did_you_mean
 
 DECIMAL: Final = pa.decimal128(10, 0)  # what Spark means by a decimal without precision
 TIMESTAMP: Final = pa.timestamp("us", "UTC")  # an instant; `timestamp_ntz` is what a calendar and a clock show
@@ -33,6 +36,26 @@ _ATOMS: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys(("time",), pa.time64("us")),
     **dict.fromkeys(("void", "null"), pa.null()),
     **dict.fromkeys(("decimal", "dec", "numeric"), DECIMAL),
+}
+_NAMES: Final[dict[pa.DataType, str]] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.date32(): "date",
+    TIMESTAMP: "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+_PYTHON: Final[dict[type, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    dt.date: pa.date32(),
+    dt.datetime: TIMESTAMP,
 }
 _DAY_TIME: Final = frozenset({"day", "hour", "minute", "second"})
 _WRITTEN: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
@@ -60,10 +83,11 @@ def arrow_schema(given: Any) -> pa.Schema:
         return given
     if isinstance(given, str):
         return pa.schema(_Ddl(given).columns())
+    _refuse_class(given)
     written = getattr(given, "jsonValue", None)
     if not callable(written):
         raise FlowError(
-            f"a {type(given).__name__} is not a schema; give a StructType, a line of DDL such as "
+            f"{quoted(given)} is not a schema; give a StructType, a line of DDL such as "
             "'id string, total double', or a pyarrow schema"
         )
     kind = _from_json(written())
@@ -97,6 +121,43 @@ def spark_type(kind: pa.DataType) -> str:
 def _column_text(field: pa.Field, between: str) -> str:
     name = field.name if _BARE.fullmatch(field.name) else "`" + field.name.replace("`", "``") + "`"
     return f"{name}{between}{spark_type(field.type)}{'' if field.nullable else ' NOT NULL'}"
+
+
+def arrow_type(given: Any) -> pa.DataType:
+    """Return the Arrow type of what a cast was given: a type as DDL or Arrow names it, one of PySpark's or Python's."""
+    if isinstance(given, pa.DataType):
+        return given
+    if isinstance(given, type) and given in _PYTHON:
+        return _PYTHON[given]
+    _refuse_class(given)
+    written = getattr(given, "jsonValue", None)
+    if callable(written):
+        return _from_json(written())
+    if not isinstance(given, str):
+        raise FlowError(
+            f"{quoted(given)} is not a type; write a name such as 'int', 'double', 'string', 'timestamp' or "
+            "'decimal(10,2)', or a pyarrow type"
+        )
+    try:
+        return pa.type_for_alias(given) if given.lower() not in _ATOMS else _ATOMS[given.lower()]
+    except ValueError:  # no name of Arrow's: DDL, or a mistake that DDL explains
+        return _Ddl(given).only_type()
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Return a type as DDL names it, as far as it has a name there."""
+    return _NAMES.get(kind, str(kind))
+
+
+def article(kind: pa.DataType) -> str:
+    """Return the name of a type with its article, for messages."""
+    name = type_name(kind)
+    return f"{'an' if name[0] in 'aei' else 'a'} {name}"
+
+
+def _refuse_class(given: Any) -> None:
+    if isinstance(given, type) and hasattr(given, "jsonValue"):
+        raise FlowError(f"{given.__name__} is a class; write {given.__name__}(), with brackets")
 
 
 def _from_json(written: Any) -> pa.DataType:
@@ -184,7 +245,8 @@ class _Ddl:
         if compound is not None:
             return compound(self)
         if name not in _ATOMS:
-            raise self._unreadable(f"{name!r} is not a type that this engine knows")
+            known = [*_ATOMS, *_COMPOUND]
+            raise self._unreadable(f"{name!r} is not a type that this engine knows{did_you_mean(name, known)}")
         numbers = self._numbers()
         if _ATOMS[name] == DECIMAL and numbers:
             return self._decimal(*numbers)

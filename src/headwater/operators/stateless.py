@@ -9,10 +9,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.model.quoting import listed
+from headwater.model.suggestions import did_you_mean
 from headwater.operators import functions
 from headwater.operators.base import Effect, Logic, Operator
+from headwater.operators.evaluating import Evaluation, type_of
+from headwater.operators.expressions import Column
+from headwater.operators.fitting import unknown_column
 from headwater.operators.functions import Form, UserFunction, WrongResult
-from headwater.operators.predicates import truth_of
+from headwater.operators.predicates import Truth, truth_of
+from headwater.operators.spark_types import article
 from headwater.operators.state import KeyedState
 
 
@@ -27,6 +33,10 @@ class UserOperator(Operator):
     def output_schema(self, inputs: Sequence[pa.Schema | None]) -> pa.Schema | None:
         """Return what the user declared."""
         return self.schema
+
+    def advice(self, failure: BaseException) -> str:
+        """What to write if the function was given what it was not written for."""
+        return functions.advice(self.function, self.form, failure)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +114,7 @@ class Filter(Operator):
 
     kind: ClassVar[str] = "filter"
     effect: ClassVar[Effect] = Effect.FILTERS
-    predicate: UserFunction | pc.Expression
+    predicate: UserFunction | Column | pc.Expression
     form: Form
 
     def open(self) -> Logic:
@@ -112,8 +122,38 @@ class Filter(Operator):
         return FilterLogic(self)
 
     def output_schema(self, inputs: Sequence[pa.Schema | None]) -> pa.Schema | None:
-        """Filtering leaves the columns alone."""
-        return inputs[0]
+        """Filtering leaves the columns alone; an expression has to be true or false of them."""
+        known = inputs[0]
+        if known is not None and isinstance(self.predicate, Column):
+            must_be_truth(self.predicate, type_of(self.predicate, known))
+        elif known is not None and isinstance(self.predicate, pc.Expression):
+            _check_planned(self.predicate, known)
+        return known
+
+    def advice(self, failure: BaseException) -> str:
+        """What to write if the function was given what it was not written for."""
+        if isinstance(self.predicate, Column | pc.Expression):
+            return ""
+        return functions.advice(self.predicate, self.form, failure)
+
+
+def must_be_truth(predicate: Column, kind: pa.DataType) -> None:
+    """Refuse an expression that is not true or false."""
+    if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise WrongResult(
+            f"{predicate.column_name} is {article(kind)}, and a filter needs what is true or false; "
+            "compare it with something"
+        )
+
+
+def _check_planned(predicate: pc.Expression, known: pa.Schema) -> None:
+    """Refuse an expression of Arrow's that does not fit the columns."""
+    try:
+        truth = truth_of(predicate)(pa.RecordBatch.from_pylist([], known))
+    except pa.ArrowException as failure:
+        raise WrongResult(f"{predicate} does not fit its columns: {failure}; write hw.col(...)") from failure
+    if not pa.types.is_boolean(truth.type):
+        raise WrongResult(f"{predicate} is {article(truth.type)}, and a filter needs what is true or false")
 
 
 class FilterLogic:
@@ -122,7 +162,10 @@ class FilterLogic:
     def __init__(self, config: Filter) -> None:
         """Get ready to evaluate the predicate."""
         predicate = config.predicate
-        if isinstance(predicate, pc.Expression):
+        self._truth: Truth
+        if isinstance(predicate, Column):
+            self._truth = partial(_truth, predicate, Evaluation(predicate))
+        elif isinstance(predicate, pc.Expression):
             self._truth = truth_of(predicate)
         else:
             self._truth = partial(labels_by, predicate, config.form)
@@ -131,6 +174,15 @@ class FilterLogic:
         """Evaluate the predicate and keep what it is true for."""
         truth = self._truth(batch)
         return (batch if truth.null_count == 0 and truth.false_count == 0 else batch.filter(truth),)
+
+
+def _truth(predicate: Column, evaluation: Evaluation, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Return whether an expression is true, for each row."""
+    truth = evaluation.column(batch)
+    if not pa.types.is_boolean(truth.type):
+        must_be_truth(predicate, truth.type)
+        return truth.cast(pa.bool_())
+    return truth
 
 
 def labels_by(predicate: UserFunction, form: Form, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -177,7 +229,7 @@ def _field(schema: pa.Schema, source: str) -> pa.Field:
             break
         field = field.type.field(name)
     if field is None:
-        raise WrongResult(f"needs column {source!r}, but the rows have only: {', '.join(schema.names)}")
+        raise unknown_column(source, schema.names)
     return field
 
 
@@ -267,6 +319,10 @@ class Split(Operator):
         """Every branch has the columns of the input."""
         return inputs[0]
 
+    def advice(self, failure: BaseException) -> str:
+        """What to write if the function was given what it was not written for."""
+        return functions.advice(self.function, self.form, failure)
+
 
 class SplitLogic:
     """Runs a split: the function answers a boolean (first branch if true, else second) or a branch's name per row."""
@@ -282,8 +338,10 @@ class SplitLogic:
             return (batch.filter(labels), batch.filter(pc.invert(pc.fill_null(labels, False))))
         unknown = set(pc.unique(labels).to_pylist()) - set(self._config.branches)
         if unknown:
+            first = sorted(map(repr, unknown))[0]
             raise WrongResult(
-                f"it returned branch {sorted(map(repr, unknown))[0]}; the branches are {self._config.branches}"
+                f"it returned branch {first}; the branches are {listed(self._config.branches)}"
+                f"{did_you_mean(first, self._config.branches)}"
             )
         return tuple(batch.filter(pc.equal(labels, name)) for name in self._config.branches)
 

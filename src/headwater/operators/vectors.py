@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headwater.operators.functions import WrongResult
 from headwater.operators.panes import Instants
+from headwater.operators.spark_types import article
 
 Vector = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -82,7 +83,7 @@ def instants_of(name: str, column: pa.Array) -> Numbers:
     if pa.types.is_date(kind) or pa.types.is_null(kind):
         column = column.cast(pa.timestamp("us"))
     elif not pa.types.is_timestamp(kind):
-        raise WrongResult(f"column {name!r} is a {kind} and cannot be the time of a window; make it a timestamp")
+        raise WrongResult(f"column {name!r} is {article(kind)} and cannot be the time of a window; make it a timestamp")
     try:
         return to_numbers(column if getattr(kind, "unit", None) == "us" else plain(column))
     except pa.ArrowInvalid:

@@ -21,9 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.model.quoting import listed
+from headwater.model.suggestions import did_you_mean
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, MILLISECOND, Micros
 from headwater.operators.base import Effect, Operator
 from headwater.operators.functions import WrongResult
+from headwater.operators.spark_types import article
 
 
 class OperatorTime(msgspec.Struct, array_like=True):
@@ -172,11 +175,14 @@ class WatermarkLogic:
 def micros_of(batch: pa.RecordBatch, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
     """Return the event times of a batch in microseconds, and which of them are known; None if all are."""
     if column not in batch.schema.names:
-        raise WrongResult(f"needs column {column!r}, but the rows have only: {', '.join(batch.schema.names)}")
+        raise WrongResult(
+            f"needs column {column!r}, but the rows have only: {listed(batch.schema.names)}"
+            f"{did_you_mean(column, batch.schema.names)}"
+        )
     values = batch.column(column)
     kind = values.type
     if not pa.types.is_timestamp(kind):
-        raise WrongResult(f"column {column!r} is a {kind}; event time must be a timestamp")
+        raise WrongResult(f"column {column!r} is {article(kind)}; event time must be a timestamp")
     if kind.unit != "us":
         try:
             values = pc.cast(values, pa.timestamp("us", kind.tz), safe=kind.unit != "ns")

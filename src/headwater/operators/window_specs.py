@@ -19,6 +19,7 @@ FUNCTIONS: Final = frozenset(
         "stddev_pop",
         "first",
         "last",
+        "count_distinct",
         "approx_count_distinct",
         "approx_percentile",
         "collect_list",

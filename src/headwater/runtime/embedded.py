@@ -1,10 +1,12 @@
 """Running a flow to its end from Python: a node that lives for as long as the flow does."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
+from headwater.model.suggestions import did_you_mean
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
 from headwater.runtime.status import AppStatus
@@ -12,10 +14,11 @@ from headwater.runtime.status import AppStatus
 
 def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> AppStatus:
     """Run a flow on a node of its own; raises the error with which it failed."""
-    try:
-        config = NodeConfig(**settings)
-    except TypeError as unknown:
-        raise ConfigError(f"a node has no such setting: {unknown}") from unknown
+    known = [field.name for field in fields(NodeConfig)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"hw.run has no setting {name!r}{did_you_mean(name, known)}; it has: {', '.join(known)}")
+    config = NodeConfig(**settings)
     with Node(config) as node:
         app = node.deploy(flow)
         node.wait(app)

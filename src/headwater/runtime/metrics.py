@@ -180,8 +180,9 @@ def _terms(ledger: Ledger) -> dict[str, Any]:
         "rows_in": ledger.rows_in,
         "rows_out": ledger.rows_out,
         "waiting": ledger.waiting,
-        "created": ledger.created,
+        "made": ledger.made,
         "copied": ledger.copied,
+        "merged": ledger.merged,
         "duplicates_refused": ledger.duplicates_refused,
         **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
     }

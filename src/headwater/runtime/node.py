@@ -258,7 +258,8 @@ class Node:
                 sources.append(task)
             for sink in graph.sinks:
                 number, written = numbers[sink.name], graph.sink(sink.name)
-                opened = open_sink(self.store, app, graph.name, sink.name, number, sink.instance, written)
+                unions = graph.open_unions(sink.name)
+                opened = open_sink(self.store, app, graph.name, sink.name, number, sink.instance, written, unions)
                 undo.callback(close_sink, opened)
                 sinks.append(opened)
             undo.pop_all()

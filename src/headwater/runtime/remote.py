@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Final, Protocol, TypeVar
 
 from headwater.engine.plans import ChainPlan
-from headwater.engine.store import TERM_KEY, counts_key, queue_key, times_key
+from headwater.engine.store import TERM_KEY, counts_key, queue_key, shapes_key, times_key
 from headwater.model.errors import Conflict, StoreError, StoreFull
 from headwater.model.ids import InstanceId
 from headwater.runtime.remote_wire import (
@@ -255,12 +255,14 @@ def _expect(kind: type[_Wanted], answer: Answer) -> _Wanted:
 
 
 def companions_of(plans: Mapping[InstanceId, ChainPlan]) -> Companions:
-    """Return what a turn of these instances reads together: with a queue its times, with the term what commits need."""
+    """Return what a turn of these instances reads together: what goes with a queue, with the term what commits need."""
     companions: dict[bytes, Sequence[bytes]] = {}
     at_commit: dict[bytes, None] = {}
     for instance, plan in plans.items():
-        if plan.timed:
-            companions[queue_key(instance)] = (times_key(instance),)
+        with_queue = [times_key(instance)] if plan.timed else []
+        with_queue += [shapes_key(instance)] if plan.unions else []
+        if with_queue:
+            companions[queue_key(instance)] = tuple(with_queue)
         at_commit |= dict.fromkeys((queue_key(instance), counts_key(instance)))
         targets = (target for port in plan.outlets for outlet in port for target in outlet.targets)
         at_commit |= dict.fromkeys(queue_key(InstanceId(instance.app, target)) for target in targets)

@@ -6,21 +6,24 @@ and undoes what lies past it. Here ends the latency of the sampled rows.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from headwater.connectors.locks import Locks, this_process
 from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter, resources_of
+from headwater.dataflow.graph import UnionPlace
 from headwater.engine.events import Event, RowsGone
 from headwater.engine.positions import ConnectorRecord, read_record, write_record
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import TERM_KEY, Transaction, read_queue
+from headwater.engine.shapes import Mixed, checked_shapes
+from headwater.engine.store import TERM_KEY, Transaction, read_queue, shapes_key
 from headwater.engine.taking import Taken, advance, take
-from headwater.model.errors import ConnectorError, StoreFull
+from headwater.model.errors import ConnectorError, StoreFull, at_line
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId
+from headwater.operators.chain import show_first
 from headwater.runtime.store import LmdbStore
 from headwater.runtime.voices import thread_of
 from headwater.runtime.worker import now_us
@@ -43,6 +46,7 @@ class SinkTask:
     spec: SinkSpec
     writer: SinkWriter
     locks: Locks  # on what it writes to, until it is closed
+    unions: Mapping[int, UnionPlace] = field(default_factory=dict)  # before it, whose columns only rows can tell
     failed: bool = False
     closed: bool = False
     rows: int = 0
@@ -80,6 +84,15 @@ def _together(*parts: Histogram) -> Histogram:
     for part in parts:
         together.merge(part)
     return together
+
+
+class _Written(NamedTuple):
+    """What a sink has taken and written, and is to be committed."""
+
+    task: SinkTask
+    taken: Taken
+    position: Position
+    shapes: bytes | None  # what is to be kept of the columns behind a union, if they changed
 
 
 class SinkPump:
@@ -160,7 +173,7 @@ class SinkPump:
 
     def _pass(self, tasks: Sequence[SinkTask]) -> list[InstanceId]:
         """Write what waits for these sinks, commit it together, and return those that have more."""
-        written: list[tuple[SinkTask, Taken, Position]] = []
+        written: list[_Written] = []
         for task in tasks:
             if not task.failed:
                 self._write(task, written)
@@ -168,32 +181,37 @@ class SinkPump:
             return []
         events = self._commit(written)
         now = now_us()
-        for task, taken, _ in written:
+        for task, taken, *_ in written:
             task.rows += taken.rows
             for stamp in taken.stamps:
                 task.measured(now - stamp.born_us, stamp.rows)
         self._post(events)
         # Not "as many rows as could be taken": a turn also ends at so many bytes, and nobody would tell us of the rest.
-        return [task.instance for task, taken, _ in written if taken.record.waiting_rows > taken.rows]
+        return [task.instance for task, taken, *_ in written if taken.record.waiting_rows > taken.rows]
 
-    def _write(self, task: SinkTask, written: list[tuple[SinkTask, Taken, Position]]) -> None:
+    def _write(self, task: SinkTask, written: list[_Written]) -> None:
         try:
             with self._store.read() as snapshot:
                 taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
+                taken.shapes = snapshot.get(shapes_key(task.instance)) if task.unions else None
+            shapes = checked_shapes(taken.shapes, taken.parts, task.unions) if task.unions else None
             if (batch := taken.batch) is not None:
-                written.append((task, taken, task.writer.write([batch])))
+                written.append(_Written(task, taken, task.writer.write([batch]), shapes))
         except BaseException as failure:  # a user's sink may raise anything, Arrow where rows do not go together
             task.failed = True
-            sentence = str(failure) if isinstance(failure, ConnectorError) else f"{type(failure).__name__}: {failure}"
+            is_told = isinstance(failure, ConnectorError | Mixed)
+            sentence = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
+            if isinstance(failure, Mixed):
+                sentence += f"{at_line(failure.union.line)}\n  row {show_first(failure.rows)}"
             self._on_failed(task, ConnectorError(f"sink {task.name!r} cannot go on: {sentence}"))
 
-    def _commit(self, written: Sequence[tuple[SinkTask, Taken, Position]]) -> list[Event]:
+    def _commit(self, written: Sequence[_Written]) -> list[Event]:
         while True:
             try:
                 with self._store.write() as txn:
                     if txn.get(TERM_KEY) != self._term:
                         raise StoreFull("the store belongs to another node now")
-                    return [_commit_one(txn, task, taken, position) for task, taken, position in written]
+                    return [_commit_one(txn, one) for one in written]
             except StoreFull as full:  # the rows are written; committing again is safe
                 self._on_store_full(str(full))
                 if self._stopping:
@@ -249,7 +267,10 @@ def _is_of(instance: InstanceId, app: AppId, number: int | None) -> bool:
     return instance.app == app and number in (None, instance.number)
 
 
-def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Position) -> Event:
+def _commit_one(txn: Transaction, written: _Written) -> Event:
+    task, taken, position, shapes = written
+    if shapes is not None:
+        txn.put(shapes_key(task.instance), shapes)
     record = read_queue(txn, task.instance)
     assert record.head_sequence == taken.record.head_sequence, "a sink's queue was emptied by somebody else"
     record = advance(txn, taken, record, now_us())
@@ -258,7 +279,14 @@ def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Positi
 
 
 def open_sink(
-    store: LmdbStore, app: AppId, called: str, name: str, number: int, instance: int, spec: SinkSpec
+    store: LmdbStore,
+    app: AppId,
+    called: str,
+    name: str,
+    number: int,
+    instance: int,
+    spec: SinkSpec,
+    unions: Mapping[int, UnionPlace],
 ) -> SinkTask:
     """Open a sink where the store says it stands; a new one's position is kept before any row is written.
 
@@ -275,7 +303,7 @@ def open_sink(
             with store.write() as txn:
                 write_record(txn, app, number, ConnectorRecord(position=writer.write([])))
         undo.pop_all()
-    return SinkTask(app, name, number, InstanceId(app, instance), spec, writer, locks)
+    return SinkTask(app, name, number, InstanceId(app, instance), spec, writer, locks, unions)
 
 
 def close_sink(task: SinkTask) -> None:

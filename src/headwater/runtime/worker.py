@@ -16,7 +16,8 @@ from headwater.engine.store import Store
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId, InstanceId
-from headwater.operators.chain import NO_LINE, OpenChain
+from headwater.operators.chain import OpenChain
+from headwater.operators.users_lines import NO_LINE
 from headwater.runtime.address import NodeAddress
 from headwater.runtime.code import CodeShelf
 from headwater.runtime.remote import RemoteStore, companions_of

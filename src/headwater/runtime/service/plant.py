@@ -340,10 +340,10 @@ class Plant:
             return
         if number in part.here:
             return
-        spec = part.graph.sink(sink)
+        spec, unions = part.graph.sink(sink), part.graph.open_unions(sink)
         await self._refuse_awaited(part, sink)
         task = await asyncio.to_thread(
-            open_sink, self.engine.store, part.app.id, part.id, sink, part.declared(sink), number, spec
+            open_sink, self.engine.store, part.app.id, part.id, sink, part.declared(sink), number, spec, unions
         )
         self._runs_here(part, number)
         self._sinks_here.add(instance)

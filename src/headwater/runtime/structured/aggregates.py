@@ -41,6 +41,8 @@ def _as_they_come(aggregate: Aggregate, column: Column) -> Column:
             return sf.last(column, ignorenulls=_ignores_nulls(aggregate))
         case "collect_set":
             return sf.array_distinct(sf.collect_list(column))  # Spark's collect_set has no order
+        case "count_distinct":  # Spark's own is not for streams
+            return sf.size(sf.array_distinct(sf.collect_list(column))).cast("long")
         case "approx_count_distinct":
             return sf.approx_count_distinct(column, option.get("rsd"))
         case "approx_percentile":

@@ -22,6 +22,7 @@ from headwater.operators.chain import DEAD_LETTERS, NamedOperator
 from headwater.operators.distinct import Dedup, Distinct
 from headwater.operators.enriching import Enrich
 from headwater.operators.joining import StreamJoin
+from headwater.operators.limiting import Limit
 from headwater.operators.processing import Process
 from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Select, Union
@@ -103,6 +104,8 @@ class Compiler:
                 return _united(site)
             case Select():
                 return _selected(site, operator)
+            case Limit():
+                return Stream(site.inputs[0].frame.limit(operator.rows), site.inputs[0].schema)
             case WithWatermark():
                 return watermarked(site, self.ground.endings[site.name])
             case WindowOperator():
@@ -135,7 +138,10 @@ class Compiler:
             schema=schema,
             trouble=self.ground.trouble,
             chained=lambda: self._chained(
-                (NamedOperator(declared.name, operator),), port, inputs[0].schema, schema or self._found(declared, port)
+                (NamedOperator(declared.name, operator, declared.line),),
+                port,
+                inputs[0].schema,
+                schema or self._found(declared, port),
             ),
         )
 
@@ -145,7 +151,7 @@ class Compiler:
         while self._fuses(run[0].inputs[0]):
             run.insert(0, self.graph.by_name[run[0].inputs[0].operator])
         rows = self._stream(run[0].inputs[0])
-        operators = tuple(NamedOperator(one.name, self.graph.operator(one.name)) for one in run)
+        operators = tuple(NamedOperator(one.name, self.graph.operator(one.name), one.line) for one in run)
         schema: pa.Schema | None = rows.schema
         for named in operators[:-1]:
             schema = named.operator.output_schema([schema])

@@ -15,8 +15,10 @@ from headwater.operators.distinct import Dedup, Distinct
 from headwater.operators.enriching import Enrich
 from headwater.operators.joining import StreamJoin
 from headwater.operators.learning import Learn
+from headwater.operators.limiting import Limit
 from headwater.operators.models import Model, ModelWithUpdates
 from headwater.operators.processing import Process
+from headwater.operators.projections import Drop, Project, Rename, WithColumns
 from headwater.operators.ranking import TopK
 from headwater.operators.reducing import Reduce
 from headwater.operators.sql import Transform
@@ -26,12 +28,25 @@ from headwater.operators.watermarks import WithWatermark
 from headwater.operators.windows import CountWindow, SessionWindow, TimeWindow, WindowOperator
 from headwater.runtime.structured.paths import upstream
 
-_PLAIN: Final = (Map, FlatMap, Filter, Split, Model)
+_PLAIN: Final = (Map, FlatMap, Filter, Split, Model, Project, WithColumns, Drop, Rename)
 _STATEFUL: Final = (Stateful, Reduce, TopK, Learn)
 _KNOWN: Final = (
     *_PLAIN,
     *_STATEFUL,
-    *(KeyBy, Select, Union, WithWatermark, WindowOperator, StreamJoin, Enrich, Dedup, Distinct, Process, Transform),
+    *(
+        KeyBy,
+        Select,
+        Union,
+        WithWatermark,
+        WindowOperator,
+        StreamJoin,
+        Enrich,
+        Dedup,
+        Distinct,
+        Process,
+        Transform,
+        Limit,
+    ),
 )
 _SIDES: Final = ("late", "late_right")
 
@@ -75,7 +90,9 @@ def _runs_as_it_is(operator: Operator) -> bool:
 
 def keeps_state(operator: Operator) -> bool:
     """Whether a query has to keep state for this operator."""
-    return is_stateful(operator) or isinstance(operator, WindowOperator | StreamJoin | Dedup | Distinct | Process)
+    return is_stateful(operator) or isinstance(
+        operator, WindowOperator | StreamJoin | Dedup | Distinct | Process | Limit
+    )
 
 
 def is_behind(operator: Operator) -> bool:

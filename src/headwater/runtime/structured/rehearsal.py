@@ -58,7 +58,7 @@ class Rehearsal:
         batches = [(source, rows) for source, rows in enumerate(inputs) if rows is not None]
         if isinstance(operator, Routing):
             return {Input(declared.name): unite([rows for _, rows in batches]) if batches else None}
-        chain = OpenChain(self._graph.name, [bound(NamedOperator(declared.name, operator))])
+        chain = OpenChain(self._graph.name, [bound(NamedOperator(declared.name, operator, declared.line))])
         empty = Kept({})
         turnover = Turnover(lambda index: empty, times=[OperatorTime()])
         result = chain.run([Segment(batches, END_OF_TIME)], turnover)

@@ -14,16 +14,15 @@ import pyarrow as pa
 
 from headwater.model.errors import UserCodeError
 from headwater.operators.chain import (
-    NO_LINE,
     ChainResult,
     NamedOperator,
     OpenChain,
     Segment,
     Turnover,
     _sentence,
-    _users_line,
     unite,
 )
+from headwater.operators.users_lines import NO_LINE, line_raised
 from headwater.runtime.structured.columns import aligned, conformed, spark_form
 from headwater.runtime.structured.trouble import TroubleBox
 
@@ -74,10 +73,11 @@ class Chained:
             except UserCodeError:
                 raise
             except Exception as failure:  # a user's code may raise anything
-                raise self._trouble(_sentence(failure), _users_line(failure)) from failure
+                raise self._trouble(_sentence(failure), line_raised(failure)) from failure
 
     def _trouble(self, error: str, line: str) -> UserCodeError:
-        return UserCodeError(self.flow, self.operators[-1].name, error, line, "")
+        last = self.operators[-1]
+        return UserCodeError(self.flow, last.name, error, line or last.line, "")
 
     def _open(self) -> OpenChain:
         chain = _opened.get(self.number)

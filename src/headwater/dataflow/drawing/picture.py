@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 from xml.sax.saxutils import escape
 
-from headwater.console import glyphs
-from headwater.console.glyphs import DETAIL_PX, NAME_PX, POINT
-from headwater.console.layout import Box, Layout, Link, Placed, Point, lay_out
-from headwater.console.wording import plural
+from headwater.dataflow.drawing import glyphs
+from headwater.dataflow.drawing.glyphs import DETAIL_PX, NAME_PX, POINT
+from headwater.dataflow.drawing.layout import Box, Layout, Link, Placed, Point, lay_out
 from headwater.dataflow.graph import Graph, Route, Spread
 from headwater.dataflow.stream import ERRORS
+from headwater.model.quoting import plural
 from headwater.operators.base import OnError
 
 MARGIN: Final = 28.0

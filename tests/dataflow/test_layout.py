@@ -6,7 +6,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.console.layout import Box, Layout, Link, Placed, lay_out
+from headwater.dataflow.drawing.layout import Box, Layout, Link, Placed, lay_out
 
 GAP: Final = 20.0
 LANE: Final = 10.0

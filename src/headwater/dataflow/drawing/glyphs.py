@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from headwater.console.layout import Point
+from headwater.dataflow.drawing.layout import Point
 
 NAME_PX: Final = 13.0
 DETAIL_PX: Final = 10.5

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.console.glyphs import CHAR, DETAIL_PX, NAME_PX
-from headwater.console.picture import draw
+from headwater.dataflow.drawing.glyphs import CHAR, DETAIL_PX, NAME_PX
+from headwater.dataflow.drawing.picture import draw
 from headwater.dataflow.graph import Graph
 
 SVG: Final = "{http://www.w3.org/2000/svg}"

@@ -1,0 +1,1 @@
+"""Drawing a graph as an SVG picture."""
