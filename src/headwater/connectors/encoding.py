@@ -1,9 +1,12 @@
 """How rows become lines: CSV, JSON lines and plain text. The same rows always give the same bytes.
 
-JSON: an instant is ISO 8601 with as many digits as its unit has, and `Z` where its column has a zone; NaN and infinity
-are null, bytes base64, decimals strings, a time span seconds. CSV: as pyarrow writes it, every text in quotes, so that
-an empty text (quoted) and a null (nothing) remain two things; a null in a file of one column is a blank line, which
-readers pass over.
+An instant is written in UTC, with `Z`; a time whose column has no zone as it stands, without one (`times.py`).
+
+JSON: a time is ISO 8601 with as many digits as its unit has; NaN and infinity are null, bytes base64, decimals strings,
+a time span seconds.
+
+CSV: as pyarrow writes it, every text in quotes, so that an empty text (quoted) and a null (nothing) remain two things; a
+null in a file of one column is a blank line, which readers pass over.
 """
 
 import base64
@@ -18,6 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from headwater.connectors.columns import one_batch
+from headwater.connectors.times import in_utc, with_utc
 from headwater.model.errors import ConnectorError, SchemaMismatch
 from headwater.model.quoting import listed, quoted
 
@@ -76,7 +80,7 @@ class CsvLines:
     def _written(self, batch: pa.RecordBatch, header: bool) -> bytes:
         stream = pa.BufferOutputStream()
         try:
-            pa.csv.write_csv(batch, stream, pa.csv.WriteOptions(include_header=header))
+            pa.csv.write_csv(in_utc(batch), stream, pa.csv.WriteOptions(include_header=header))
         except pa.ArrowInvalid as failure:
             raise SchemaMismatch(f"rows cannot be written as CSV: {failure}; write to.json or to.parquet") from failure
         return stream.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -154,6 +158,8 @@ def _plain(column: pa.Array) -> list[Any]:
         return _plain(column.dictionary_decode())
     if pa.types.is_timestamp(kind):
         return _instants(column)
+    if pa.types.is_nested(kind):
+        return column.cast(with_utc(kind)).to_pylist()  # type: ignore[no-any-return]
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     return column.to_pylist()  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from headwater.connectors.columns import as_batch
 from headwater.connectors.files import no_access
 from headwater.connectors.json_lines import read_json_lines
+from headwater.connectors.times import as_texts, loses_zone, with_times, zone_lost
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
 from headwater.model.quoting import cause, listed, quoted
 from headwater.model.time import duration_us
@@ -158,17 +159,18 @@ def _parsed(path: str, schema: pa.Schema | None, version: tuple[int, ...]) -> pa
 
 
 def _read_csv(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-    return pa.csv.read_csv(
+    found = pa.csv.read_csv(
         content,
         read_options=pa.csv.ReadOptions(use_threads=False),
         convert_options=pa.csv.ConvertOptions(
-            column_types=schema,
+            column_types=None if schema is None else {field.name: as_texts(field.type) for field in schema},
             include_columns=None if schema is None else schema.names,
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
+    return with_times(found, pa.schema([]) if schema is None else schema)
 
 
 def _read_json(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
@@ -185,6 +187,9 @@ def _in_schema(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     lacking = [name for name in schema.names if name not in rows.column_names]
     if lacking:
         raise pa.ArrowInvalid(f"{where} lacks column {quoted(lacking[0])}; it has only: {listed(rows.column_names)}")
+    for field in schema:
+        if loses_zone(rows.schema.field(field.name).type, field.type):
+            raise pa.ArrowInvalid(f"column {quoted(field.name)} {zone_lost(rows.schema.field(field.name).type)}")
     return rows.select(schema.names).cast(schema)
 
 
