@@ -5,8 +5,8 @@ An instant is written in UTC, with `Z`; a time whose column has no zone as it st
 JSON: a time is ISO 8601 with as many digits as its unit has; NaN and infinity are null, bytes base64, decimals strings,
 a time span seconds.
 
-CSV: as pyarrow writes it, every text in quotes, so that an empty text (quoted) and a null (nothing) remain two things; a
-null in a file of one column is a blank line, which readers pass over.
+CSV: as pyarrow writes it, every text in quotes, so that an empty text (quoted) and a null (nothing) remain two things;
+a null in a file of one column is a blank line, which readers pass over.
 """
 
 import base64
