@@ -18,7 +18,16 @@ from typing import ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headwater.connectors.encoding import CsvLines, Encoder, JsonLines, TextLines, joined
+from headwater.connectors.encoding import (
+    CsvLines,
+    Encoder,
+    JsonLines,
+    NotFinite,
+    Nulled,
+    TextLines,
+    checked_not_finite,
+    joined,
+)
 from headwater.connectors.files import no_access
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
 from headwater.model.errors import ConnectorError, FlowError
@@ -78,7 +87,9 @@ class LineSink(ABC):
             file.lock()
             if position is not None:
                 file.cut(position["bytes"])
-                return LineWriter(file, encoder, position["bytes"], position["columns"])
+                return LineWriter(
+                    file, encoder, position["bytes"], position["columns"], nulled=position.get("nulled", 0)
+                )
             length = _begin(file, self.mode)
             columns = encoder.columns_in(file.first_line()) if length else None
             return LineWriter(file, encoder, length, columns)
@@ -104,10 +115,16 @@ class JsonSink(LineSink):
     """A file of JSON lines."""
 
     kind: ClassVar[str] = "json"
+    not_finite: NotFinite = "null"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        super().__post_init__()
+        checked_not_finite(self.not_finite)
 
     def encoder(self) -> Encoder:
         """Return how rows are written."""
-        return JsonLines()
+        return JsonLines(self.not_finite)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,26 +164,35 @@ def _begin(file: "CutFile", mode: Mode) -> int:
 class LineWriter:
     """An opened file of lines."""
 
-    def __init__(self, file: "CutFile", encoder: Encoder, length: int, columns: Sequence[str] | None) -> None:
+    def __init__(
+        self, file: "CutFile", encoder: Encoder, length: int, columns: Sequence[str] | None, *, nulled: int = 0
+    ) -> None:
         """Write behind `length`."""
+        self._nulled = Nulled(file.path, nulled)
         self._file, self._encoder, self._length = file, encoder, length
         self._columns = None if columns is None else list(columns)
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
         """Write the rows, all or none, and return the position behind them."""
-        columns, parts = self._columns, []
+        columns, parts, nulled = self._columns, [], 0
         for batch in joined(batches):
             names = self._encoder.columns(batch, columns, self._file.path)
             if columns is None and names is not None:
                 parts.append(self._encoder.header(names))
             columns = names
             parts.append(self._encoder.lines(batch))
+            nulled += self._encoder.nulled(batch)
         data = b"".join(parts)
         if data:
             self._file.write(data, self._length)
             self._length += len(data)
             self._columns = columns
-        return {"bytes": self._length, "columns": self._columns}
+            self._nulled.add(nulled)
+        return {"bytes": self._length, "columns": self._columns, **self._nulled.remembered()}
+
+    def told(self) -> str:
+        """Say what could not be written as it was."""
+        return self._nulled.told()
 
     def close(self) -> None:
         """Close the file; there is nothing left to write."""

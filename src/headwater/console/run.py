@@ -120,9 +120,9 @@ def run(
         power_safe=power_safe,
         spark_master=spark_master,
     )
-    flows = load_flows(flow, ends, settings or ())
     console = screen(stderr=as_json)
     with log_to(log_format, log_file):
+        flows = load_flows(flow, ends, settings or ())
         outcome = run_flows(
             flows,
             config,

@@ -142,6 +142,7 @@ class Node:
             self.store,
             self.dispatcher,
             spark=self._spark,
+            on_step=self._tell,
             on_note=self._note,
             on_given_up=self._fail_all,
         )
@@ -195,7 +196,6 @@ class Node:
         this_process.engine_starts(self)
         self.dispatcher.start(self._address.socket, self.port)
         try:
-            self._tell("starting Spark" if self.config.spark else "starting worker threads")
             self.workforce.start()
         except HeadwaterError:
             self.stop()

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from headwater.dataflow.connectors import told_by
 from headwater.engine.queues import Queue
 from headwater.model.histogram import Histogram
 from headwater.model.ids import InstanceId
@@ -79,7 +80,8 @@ def _milliseconds(duration_us: float | None) -> float | None:
 
 def _source(task: SourceTask) -> OperatorStatus:
     note = "ended" if task.ended else "paused" if task.paused else ""
-    return OperatorStatus(task.name, "source", 0, 1, task.rows, task.rows, 0, 0, 0, 0, 0, 0, 0, note)
+    told = told_by(task.reader)
+    return OperatorStatus(task.name, "source", 0, 1, task.rows, task.rows, 0, 0, 0, 0, 0, 0, 0, note, told)
 
 
 def _chain(name: str, stage: int, queues: list[Queue], now: int) -> OperatorStatus:
@@ -105,4 +107,5 @@ def _sink(task: SinkTask, stage: int, queue: Queue | None, now: int) -> Operator
     waiting = 0 if queue is None else queue.waiting
     empty = 0 if queue is None else queue.empty_total_us(now)
     note = "failed" if task.failed else ""
-    return OperatorStatus(task.name, "sink", stage, 1, task.rows, task.rows, waiting, empty, 0, 0, 0, 0, 0, note)
+    told = told_by(task.writer)
+    return OperatorStatus(task.name, "sink", stage, 1, task.rows, task.rows, waiting, empty, 0, 0, 0, 0, 0, note, told)

@@ -42,12 +42,14 @@ class Workforce:
         dispatcher: Dispatcher,
         *,
         spark: SharedSpark | None,
+        on_step: Callable[[str], None],
         on_note: Callable[[str], None],
         on_given_up: Callable[[HeadwaterError], None],
     ) -> None:
-        """Hire nobody yet; `on_given_up` is told when Spark cannot be brought back any more."""
+        """Hire nobody yet; `on_step` hears what a start waits for, `on_given_up` that Spark does not come back."""
         self._config, self._run_directory, self._address, self._store = config, run_directory, address, store
-        self._dispatcher, self._on_note, self._on_given_up = dispatcher, on_note, on_given_up
+        self._dispatcher, self._on_step = dispatcher, on_step
+        self._on_note, self._on_given_up = on_note, on_given_up
         self.pool: Pool = (
             SparkPool(run_directory, address, cores=cores_here(), cluster=config.cluster(), shared=spark)
             if config.spark
@@ -61,12 +63,21 @@ class Workforce:
     def start(self) -> None:
         """Start Spark, and wait until the first workers are there."""
         self._dispatcher.use(self.pool)
+        self._on_step(self._first_step())
         self.pool.start(self._on_pool_broken)
         self._begin_epoch()
         self._epoch_ends = time.monotonic() + self._config.epoch_s
 
+    def _first_step(self) -> str:
+        if not self._config.spark:
+            return "starting worker threads"
+        master = self._config.spark_master
+        return "starting Spark: waiting for its JVM" if master is None else f"starting Spark: waiting for {master}"
+
     def _begin_epoch(self) -> None:
         wanted = self._dispatcher.ask(self._dispatcher.workers_wanted)
+        if self._config.spark:
+            self._on_step(f"starting Spark: waiting for {wanted} {'worker' if wanted == 1 else 'workers'}")
         self._dispatcher.begin_epoch(wanted)
         if not self._dispatcher.wait_for_workers(wanted, START_S):
             raise EngineError(f"no {wanted} workers came up within {START_S:.0f} s; {self._where_to_look()}")
