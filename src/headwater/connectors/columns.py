@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from headwater.connectors.frames import Frame, is_frame
 from headwater.connectors.times import as_moment, loses_zone, may_lack_zone, shown_by, wider_time, zone_lost
 from headwater.model.errors import SchemaMismatch
 from headwater.model.quoting import brief, cause, listed, quoted
@@ -173,6 +174,9 @@ def as_batch(given: Any, schema: pa.Schema | None, where: str) -> pa.RecordBatch
                 return one_batch(given)
             case pd.DataFrame():
                 return _from_pandas(given, where)
+            case _ if is_frame(given):
+                batches = list(Frame(given))
+                return one_batch(pa.Table.from_batches(batches)) if batches else pa.RecordBatch.from_pydict({})
             case Mapping():
                 columns = {name: _listed_column(values, name, where) for name, values in given.items()}
                 return pa.RecordBatch.from_pydict(columns)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from headwater.connectors.columns import as_batch
 from headwater.connectors.files import no_access
+from headwater.connectors.frames import is_spark_frame
 from headwater.connectors.json_lines import read_json_lines
 from headwater.connectors.times import as_texts, loses_zone, with_times, zone_lost
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
@@ -127,7 +128,7 @@ def table(
 
 
 def _rows_of(source: Any, where: str) -> pa.RecordBatch:
-    if callable(getattr(source, "toArrow", None)):  # Spark's DataFrame, which must not be imported to be recognised
+    if is_spark_frame(source):
         source = source.toArrow()
     if isinstance(source, Mapping) and source and not all(map(_is_column, source.values())):
         source = [{KEY: key, **(row if isinstance(row, Mapping) else {VALUE: row})} for key, row in source.items()]

@@ -31,7 +31,7 @@ _Leaf = Callable[[pa.DataType], pa.DataType]
 
 def as_texts(kind: pa.DataType) -> pa.DataType:
     """Return the type with text where it has times, also inside of structs and lists."""
-    return _with_leaves(kind, lambda leaf: pa.string() if pa.types.is_timestamp(leaf) else leaf)
+    return with_leaves(kind, lambda leaf: pa.string() if pa.types.is_timestamp(leaf) else leaf)
 
 
 def has_times(kind: pa.DataType) -> bool:
@@ -48,7 +48,7 @@ def may_lack_zone(kind: pa.DataType) -> bool:
 
 def with_utc(kind: pa.DataType) -> pa.DataType:
     """Return the type with all instants in UTC."""
-    return _with_leaves(kind, lambda leaf: leaf if _zone(leaf) is None else pa.timestamp(leaf.unit, UTC))
+    return with_leaves(kind, lambda leaf: leaf if _zone(leaf) is None else pa.timestamp(leaf.unit, UTC))
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -76,19 +76,20 @@ def _cast_times(batch: pa.RecordBatch, kinds: Mapping[str, pa.DataType]) -> pa.R
     return batch if schema.equals(batch.schema) else batch.cast(schema)
 
 
-def _with_leaves(kind: pa.DataType, changed: _Leaf) -> pa.DataType:
+def with_leaves(kind: pa.DataType, changed: _Leaf) -> pa.DataType:
+    """Return the type with each type that holds no other replaced."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_leaves(field.type, changed)) for field in kind])
+        return pa.struct([field.with_type(with_leaves(field.type, changed)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_with_leaves(kind.key_type, changed), _with_leaves(kind.item_type, changed))
+        return pa.map_(with_leaves(kind.key_type, changed), with_leaves(kind.item_type, changed))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_leaves(kind.value_type, changed)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, changed)), kind.list_size)
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_leaves(kind.value_type, changed)))
+        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, changed)))
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_with_leaves(kind.value_type, changed)))
+        return pa.large_list(kind.value_field.with_type(with_leaves(kind.value_type, changed)))
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _with_leaves(kind.value_type, changed), kind.ordered)
+        return pa.dictionary(kind.index_type, with_leaves(kind.value_type, changed), kind.ordered)
     return changed(kind)
 
 
