@@ -22,8 +22,8 @@ from headwater.operators.functions import Row
 from headwater.operators.state import KeyedState
 
 if TYPE_CHECKING:
+    from headwater.runtime.result import RunResult
     from headwater.runtime.service.client import Cluster
-    from headwater.runtime.status import AppStatus
 
 col = _compute.field
 
@@ -42,6 +42,7 @@ __all__ = [
     "KeyedState",
     "KeyedStream",
     "Row",
+    "RunResult",
     "Sink",
     "Stream",
     "UserCodeError",
@@ -61,8 +62,8 @@ __all__ = [
 ]
 
 
-def run(flow: Flow, **settings: Any) -> "AppStatus":
-    """Run a flow to its end on a node embedded in this process and return what became of it.
+def run(flow: Flow, **settings: Any) -> "RunResult":
+    """Run a flow to its end on a node embedded in this process and return what became of it, as `Cluster.wait` does.
 
     `settings` are those of `headwater.runtime.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
     error with which the flow failed, if it did.
@@ -77,4 +78,8 @@ def __getattr__(name: str) -> Any:
         from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes
 
         return Cluster
+    if name == "RunResult":
+        from headwater.runtime.result import RunResult
+
+        return RunResult
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -127,7 +127,7 @@ def _wait_for_all(cluster: Cluster, submitted: list[Submitted], *, as_json: bool
     """Tell of each app how it is when it has ended; in JSON that is one object, however many there are."""
     told = []
     for one in submitted:
-        told.append(cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look))
+        told.append(cluster.at_rest(one.app, on_look=_Troubles(screen(stderr=True)).look))
         if not as_json:
             show_status(screen(), told[-1])
     if as_json:

@@ -7,10 +7,10 @@ from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppStatus
+from headwater.runtime.result import RunResult, result_here
 
 
-def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> AppStatus:
+def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> RunResult:
     """Run a flow on a node of its own; raises the error with which it failed."""
     try:
         config = NodeConfig(**settings)
@@ -21,4 +21,4 @@ def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> AppStatus:
         node.wait(app)
         if app.error is not None:
             raise app.error
-        return node.status(ledgers=True).apps[0]
+        return result_here(node.status(ledgers=True).apps[0])
