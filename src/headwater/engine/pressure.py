@@ -13,11 +13,15 @@ store, and only then told of. A bound that left them out would be passed several
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from headwater.engine.events import RowsPut
 from headwater.engine.queues import Queues
 from headwater.model.errors import ConfigError
 from headwater.model.ids import InstanceId
+
+MEMORY_BYTES: Final = 256 << 20  # rows waiting on a gateway with 1 GB
+DISK_BYTES: Final = 2 << 30
 
 
 class Level(StrEnum):
@@ -33,8 +37,8 @@ class Level(StrEnum):
 class PressureConfig:
     """The budgets of a node."""
 
-    memory_bytes: int = 256 << 20  # rows waiting on a gateway with 1 GB
-    disk_bytes: int = 2 << 30
+    memory_bytes: int = MEMORY_BYTES
+    disk_bytes: int = DISK_BYTES
     app_rows: int = 20_000  # waiting rows of one app at which its sources that can wait are paused
     resume_share: float = 0.5  # of a limit, at which what was paused goes on
 

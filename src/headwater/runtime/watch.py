@@ -51,7 +51,7 @@ def app_status(node: "Node", app: "App", *, ledger: bool) -> AppStatus:
         queue = node.dispatcher.scheduler.queues.find(task.instance)
         parts.append(_sink(task, stages[task.instance.number], queue, now))
     return AppStatus(
-        name=app.name,
+        name=app.kept_as or app.name,
         state=app.state,
         error="" if app.error is None else str(app.error),
         started_us=app.started_us,
