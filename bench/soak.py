@@ -29,8 +29,8 @@ from headwater.console.demo_check import CHECKS, made, written
 from headwater.model.errors import EngineError, HeadwaterError
 from headwater.model.peers import Peer
 from headwater.runtime.config import NodeConfig
+from headwater.runtime.result import RunResult
 from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.requests import StatusTold
 from headwater.runtime.service.service import NodeService
 
 Tell = Callable[[str], None]
@@ -114,10 +114,10 @@ class Soak:
                 cluster.submit(f"{app.plan.flows}:{kind}", name=app.name, at={"readings": reads.address})
             self.apps.append(app)
 
-    def finish(self) -> list[StatusTold | HeadwaterError]:
+    def finish(self) -> list[RunResult | HeadwaterError]:
         """Wait for all rows of all apps, and return how each is then."""
 
-        def wait(app: App) -> StatusTold | HeadwaterError:
+        def wait(app: App) -> RunResult | HeadwaterError:
             try:
                 with Cluster(app.owner.address, insecure=True) as cluster:
                     return cluster.wait(app.name, SETTLE_S)
@@ -210,7 +210,7 @@ def _soaked(soak: Soak) -> dict[str, Any]:
     }
 
 
-def _judged(app: App, state: StatusTold | HeadwaterError) -> dict[str, Any]:
+def _judged(app: App, state: RunResult | HeadwaterError) -> dict[str, Any]:
     """Compare an app's ledger with its readings, and what it wrote with what plain Python makes of them."""
     wrong = CHECKS[app.kind](made(demo.SENSORS, app.plan.rows), written(app.plan.directory / f"{app.kind}.jsonl"))
     if isinstance(state, HeadwaterError):

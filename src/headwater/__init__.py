@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headwater.runtime.result import RunResult
     from headwater.runtime.service.client import Cluster
-    from headwater.runtime.status import AppStatus
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,7 @@ __all__ = [
     "KeyedState",
     "KeyedStream",
     "Row",
+    "RunResult",
     "Sink",
     "Stream",
     "UserCodeError",
@@ -70,8 +71,8 @@ __all__ = [
 ]
 
 
-def run(flow: Flow, **settings: Any) -> "AppStatus":
-    """Run a flow to its end on a node embedded in this process and return what became of it.
+def run(flow: Flow, **settings: Any) -> "RunResult":
+    """Run a flow to its end on a node embedded in this process and return what became of it, as `Cluster.wait` does.
 
     `settings` are those of `headwater.runtime.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
     error with which the flow failed, if it did.
@@ -108,6 +109,10 @@ def read_state(store: "str | Path", flow: str, operator: str | None = None, vari
 
 
 def __getattr__(name: str) -> Any:
+    if name == "RunResult":
+        from headwater.runtime.result import RunResult
+
+        return RunResult
     if name != "Cluster":
         _near_names.refuse("headwater", name, _near_names.MODULE, __all__)
     from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes

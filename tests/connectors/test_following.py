@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from headwater.connectors import read
-from headwater.dataflow.connectors import Idle, SourceReader
+from headwater.connectors.files import GONE_LOOKS
+from headwater.dataflow.connectors import Idle, SourceReader, told_by
 from headwater.model.errors import ConnectorError
 from tests.connectors.polls import polled, spec_of
 
@@ -120,3 +121,35 @@ def test_a_followed_directory_takes_files_as_they_come(tmp_path: Path) -> None:
     append(tmp_path / "1", "two")
     append(tmp_path / "2", "three\n")
     assert [lines(reader), lines(reader), lines(reader)] == [["two"], ["three"], []]
+
+
+def test_a_followed_file_that_is_deleted_is_told_once_and_its_successor_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it still held is read first; where logs are rotated, the next file is there before anybody is told."""
+    path = tmp_path / "log"
+    append(path, "one\n")
+    reader = spec_of(read.text(path, follow=True)).open(None)
+    assert lines(reader) == ["one"]
+    append(path, "two\n")
+    path.unlink()
+    assert lines(reader) == ["two"]
+    for _ in range(GONE_LOOKS - 1):
+        assert lines(reader) == []
+    assert (told_by(reader), caplog.messages) == ("", [])
+    for _ in range(2 * GONE_LOOKS):
+        assert lines(reader) == []
+    assert told_by(reader) == f"{path} was moved or deleted; waiting for a new file"
+    assert caplog.messages == [f"{path} was moved or deleted while it was followed; a new file is waited for"]
+    append(path, "three\n")
+    assert (lines(reader), told_by(reader)) == (["three"], "")
+
+
+def test_a_followed_file_without_rows_says_that_it_has_none_yet(tmp_path: Path) -> None:
+    """Which is no reason to warn."""
+    path = tmp_path / "log"
+    path.touch()
+    reader = spec_of(read.text(path, follow=True)).open(None)
+    assert (lines(reader), told_by(reader)) == ([], f"{path} has no rows yet")
+    append(path, "one\n")
+    assert (lines(reader), lines(reader), told_by(reader)) == (["one"], [], "")

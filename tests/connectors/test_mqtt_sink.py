@@ -1,6 +1,7 @@
 """Writing to a broker: a write ends when the broker has every row, and waits for as long as that takes."""
 
 import datetime as dt
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,34 @@ def test_binary_columns_of_json_are_base64(shared_broker: Broker, topic: str) ->
     with Visitor(shared_broker, topic) as visitor:
         sent(hw.to.mqtt(f"{shared_broker.url}/{topic}"), batch_of(raw=pa.array([b"hi"], pa.binary())))
         assert visitor.take(1) == [b'{"raw":"aGk="}']
+
+
+def test_a_sink_says_where_it_is_connected_and_what_it_could_not_write(shared_broker: Broker, topic: str) -> None:
+    """By its address, in which no password is shown, and its client id."""
+    address = shared_broker.url.replace("mqtt://", "mqtt://gauge:sesame@")
+    writer = opened(hw.to.mqtt(f"{address}/{topic}", client_id=f"told-{topic[:8]}"))
+    try:
+        writer.write([batch_of(n=[float("nan")])])
+        connected = f"connected to {shared_broker.url} as told-{topic[:8]}"
+        assert writer.told() == f"{connected}; 1 times NaN or infinity, written as null"
+    finally:
+        writer.close()
+    refusing = opened(hw.to.mqtt(f"{shared_broker.url}/{topic}?not_finite=refuse"))
+    try:
+        with pytest.raises(SchemaMismatch, match="column 'n' has NaN or infinity"):
+            refusing.write([batch_of(n=[float("nan")])])
+    finally:
+        refusing.close()
+
+
+def test_a_sink_whose_broker_is_away_says_so() -> None:
+    """With what keeps it from there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"mqtt://127.0.0.1:{taken.getsockname()[1]}"
+        writer = opened(hw.to.mqtt(f"{address}/topic", client_id="away"))
+        try:
+            eventually(lambda: "cannot be reached" in writer.told())
+            assert writer.told().startswith(f"connecting to {address} as away, which cannot be reached: ")
+        finally:
+            writer.close()

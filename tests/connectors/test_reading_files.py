@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from headwater.connectors import read
 from headwater.connectors.formats import TextFormat
 from headwater.connectors.sources import CsvSource, JsonSource, LineSource, TextSource
+from headwater.dataflow.connectors import told_by
 from headwater.dataflow.stream import Stream, source
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from tests.connectors.polls import drained, polled, read_with_restarts, rest_of, rows_in, spec_of
@@ -528,3 +530,42 @@ def test_an_error_quotes_no_more_than_a_person_reads(tmp_path: Path, kind: str) 
     with pytest.raises(ConnectorError) as refused:
         rows_of(stream)
     assert len(str(refused.value)) < 1_000, str(refused.value)[:2_000]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"a,b\n", "has no rows"),
+        ("a.json", b"", "is empty"),
+        ("a.json", b"\n\n", "has no rows"),
+        ("a.txt", b"", "is empty"),
+        ("a.parquet", None, "has no rows"),
+    ],
+)
+def test_a_file_without_rows_is_told(
+    name: str, content: bytes | None, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once in the log, and in the status; the rows of other files are read all the same."""
+    readings: dict[str, Callable[[Path | str], Stream]] = {
+        ".csv": read.csv,
+        ".json": read.json,
+        ".txt": read.text,
+        ".parquet": read.parquet,
+    }
+    reading = readings[Path(name).suffix]
+    for directory in ("one", "two"):
+        path = tmp_path / directory / name
+        path.parent.mkdir()
+        if content is None:
+            pq.write_table(pa.table({"a": pa.array([], pa.int64())}), path)
+        else:
+            path.write_bytes(content)
+    path = tmp_path / "one" / name
+    reader = spec_of(reading(path)).open(None)
+    assert rest_of(reader) == []
+    assert (told_by(reader), caplog.messages) == (f"{path} {said}", [f"{path} {said}"])
+    both = spec_of(reading(f"{tmp_path}/*/{name}")).open(None)
+    assert rest_of(both) == []
+    assert told_by(both) == f"{path} {said}, and 1 more"
+    assert len(caplog.messages) == 2

@@ -5,7 +5,9 @@ import decimal
 import io
 import json
 import pickle
+from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from headwater.connectors import read, to
-from headwater.dataflow.connectors import SinkSpec
+from headwater.dataflow.connectors import SinkSpec, told_by
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from tests.connectors.polls import batch_of, drained, rows_in, written
 
@@ -267,3 +269,41 @@ def test_what_cannot_be_meant_is_refused_while_the_flow_is_built() -> None:
         to.memory(limit=0)
     with pytest.raises(FlowError, match="rows_per_file=0"):
         to.parquet("x", rows_per_file=0)
+
+
+NOT_FINITE_ROWS: Final = batch_of(
+    n=[1.0, float("nan"), None, float("-inf")],
+    nest=[
+        {"list": [float("inf"), None, 1.0], "x": 1.0},
+        None,
+        {"list": None, "x": float("nan")},
+        {"list": [], "x": 0.0},
+    ],
+)
+
+
+def test_numbers_without_a_word_in_json_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also inside of columns; null is none of them. The count goes on after a restart, and the log tells once."""
+    sink = to.json(tmp_path / "x.json")
+    position = written(sink, batch_of(n=[1.0]), NOT_FINITE_ROWS, NOT_FINITE_ROWS)
+    with closing(sink.open(position)) as writer:
+        position = writer.write([NOT_FINITE_ROWS])
+        assert told_by(writer) == "12 times NaN or infinity, written as null"
+    assert position["nulled"] == 12
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "NaN or infinity is written as null, and counted; not_finite='refuse' stops"
+    ] * 2
+    with closing(to.json(tmp_path / "y.json").open(None)) as writer:
+        assert "nulled" not in writer.write([batch_of(n=[1.0, None], s=["nan", None])])
+        assert told_by(writer) == ""
+
+
+@pytest.mark.parametrize("column", ["n", "nest"])
+def test_numbers_without_a_word_in_json_are_refused_where_that_is_wished(tmp_path: Path, column: str) -> None:
+    """Nothing of those rows is written."""
+    sink = to.json(tmp_path / "x.json", not_finite="refuse")
+    with pytest.raises(SchemaMismatch, match=f"column '{column}' has NaN or infinity"):
+        written(sink, batch_of(n=[1.0]), NOT_FINITE_ROWS.select([column]))
+    assert (tmp_path / "x.json").read_text() == '{"n":1.0}\n'
+    with pytest.raises(FlowError, match="not_finite='drop' is not known; give one of null, refuse"):
+        to.json(tmp_path / "x.json", not_finite="drop")  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from tests.console.flows import Command, Start
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes, free_port, free_ports
 from tests.runtime.service.sums import rows_of, write_sums
+from tests.runtime.test_metrics import scraped
 
 ENDLESS: Final = 10**9
 
@@ -394,3 +395,27 @@ def test_a_cluster_on_spark_that_is_killed_goes_on_where_it_stood(tmp_path: Path
         assert cluster.stop()[0] == 0
     assert by_sensor(rows_of(out)) == expected_sums(6_000)
     assert (status.is_balanced, status.rows_in) == (True, 6_000)
+
+
+@pytest.mark.parametrize("how", [[], ["--processes"]])
+def test_what_is_said_of_their_engines_reaches_all_nodes(how: list[str]) -> None:
+    """In one process or in several: each serves its own metrics, which tell its budgets and its policy."""
+    first = free_ports(2)
+    engine = ["--memory", "1MB", "--disk", "8MB", "--policy", "round-robin", "--consume", "7", "--metrics", first]
+    with Daemon("cluster", 2, "--no-spark", *how, *engine) as cluster:
+        cluster.until("ready")
+        for port in (first, first + 1):
+            values = scraped(f"http://127.0.0.1:{port}/metrics")
+            budgets = [values[f"headwater_{name}_budget_bytes", ()] for name in ("memory", "disk")]
+            assert budgets == [1 << 20, 8 << 20]
+            assert values["headwater_node_info", (("policy", "round-robin"), ("pressure", "flowing"))] == 1
+
+
+def test_engines_that_cannot_be_are_refused_before_anything_starts(headwater: Command) -> None:
+    for words, told in (
+        (["--memory", "much"], "'much' is not a size"),
+        (["--policy", "fair"], "no such policy; there are longest-queue"),
+    ):
+        result = headwater("cluster", 1, "--no-spark", *words)
+        assert result.exit_code == 1
+        assert told in result.stderr

@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.console import Console
 
-from headwater.console.live import History, LiveView, PlainView, live_table, view_on
+from headwater.console.live import History, LiveView, PlainView, Wait, live_table, view_on
 from headwater.runtime.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
 
 BUSY: Final = Latency(1_234.5, 12_345.6, 99_999.9, rows=5)
@@ -95,3 +95,34 @@ def test_figures_are_those_of_the_last_seconds() -> None:
         history.figures(replace(STATUS, at_us=second * 1_000_000, apps=(replace(app, rows_in=rows),)))
     last = replace(STATUS, at_us=10_000_000, apps=(replace(app, rows_in=10_600),))
     assert history.figures(last).apps[0].in_per_s == 100
+
+
+def test_what_a_source_says_stands_below_the_table_and_is_printed_once_on_plain_lines() -> None:
+    """Until it says something else."""
+    told = "connected to mqtt://broker:1883 as gate-7, city/#"
+    app = STATUS.apps[0]
+    connected = replace(STATUS, apps=(replace(app, operators=(replace(OPERATORS[0], told=told), *OPERATORS[1:])),))
+    console = Console(file=io.StringIO(), width=120)
+    with console.capture() as capture:
+        console.print(live_table(History().figures(connected)))
+    line = f"a-source-with-a-rather-long-name: {told}"
+    assert line in capture.get().splitlines()
+    file = io.StringIO()
+    view = PlainView(Console(file=file))
+    for status in (STATUS, connected, connected, STATUS, connected):
+        view.show(status)
+    assert file.getvalue().splitlines().count(f"cities: {line}") == 2
+
+
+def test_a_start_has_a_line_that_says_what_is_waited_for_and_how_long() -> None:
+    """Each time it is drawn."""
+    now = [5.0]
+    wait = Wait("starting Spark: waiting for its JVM", lambda: now[0])
+    lines = []
+    for _ in range(3):
+        console = Console(file=io.StringIO(), width=80)
+        with console.capture() as capture:
+            console.print(wait)
+        lines.append(capture.get().strip()[1:].strip())
+        now[0] += 1.5
+    assert lines == [f"starting Spark: waiting for its JVM ... {seconds} s" for seconds in (0, 2, 3)]

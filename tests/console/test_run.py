@@ -209,3 +209,19 @@ def test_a_drain_lets_through_what_waits_and_reads_nothing(headwater: Command, w
     mended = BOOM.replace("10 / (row", "10 * (row")
     told = orjson.loads(headwater("run", write("boom.py", mended), *store, "--drain").stdout)
     assert (told["state"], told["rows_out"], told["ledger"]["waiting"]) == ("stopped", 10, 0)
+
+
+TALKING = """
+import headwater as hw
+
+print("built")
+flow = hw.flow("talking", hw.read.iterable([{"n": 1}]).select("n").sink(hw.to.console()))
+"""
+
+
+def test_what_a_flow_prints_does_not_come_between_a_program_and_its_json(headwater: Command, write: Write) -> None:
+    """It is on standard error, with what is told while the run starts."""
+    result = headwater("run", write("talking.py", TALKING), "--no-spark", "--json")
+    assert orjson.loads(result.stdout)["rows_out"] == 1
+    lines = result.stderr.splitlines()
+    assert {"built", "n", "1", "starting worker threads"} <= set(lines), lines

@@ -4,6 +4,7 @@ import pytest
 
 from headwater.console import wording
 from headwater.model.errors import ConfigError
+from headwater.model.sizes import parse_size
 
 
 @pytest.mark.parametrize(
@@ -11,13 +12,13 @@ from headwater.model.errors import ConfigError
     [("256MB", 256 << 20), ("2 GB", 2 << 30), ("1.5k", 1536), ("4096", 4096), ("7 MiB", 7 << 20), ("10B", 10)],
 )
 def test_a_size_is_read_as_people_write_it(written: str, count: int) -> None:
-    assert wording.parse_size(written) == count
+    assert parse_size(written) == count
 
 
 @pytest.mark.parametrize("written", ["", "MB", "-1GB", "1XB", "1 GB 2"])
 def test_what_is_no_size_is_refused_with_an_example(written: str) -> None:
     with pytest.raises(ConfigError, match="256MB"):
-        wording.parse_size(written)
+        parse_size(written)
 
 
 @pytest.mark.parametrize(

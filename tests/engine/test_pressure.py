@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.engine.pressure import Level, Pressure, PressureConfig
+from headwater.engine.events import RowsPut
+from headwater.engine.pressure import Level, Pressure, PressureConfig, Underway
+from headwater.engine.queues import Queue, Queues
 from headwater.model.errors import ConfigError
+from headwater.model.ids import AppId, InstanceId
 
 APP = 1
 
@@ -89,6 +92,67 @@ def test_a_source_that_cannot_wait_is_never_held_back(steps: list[tuple[int, dic
         node.measure(held, rows_of_app)
         assert node.may_read(app, can_wait) or can_wait
         node.check()
+
+
+SOURCES = 3
+POLL = 40  # bytes that a source brings at most, whatever room there is
+Step = tuple[str, int, int]  # what happens, to which source, with how many bytes
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["poll", "store", "drop", "hear", "run"]),
+            st.integers(0, SOURCES - 1),
+            st.integers(1, POLL),
+        ),
+        max_size=60,
+    )
+)
+def test_what_sources_bring_passes_the_budget_by_one_poll_at_most(steps: list[Step]) -> None:
+    """However late the scheduler hears of it, and however many sources have rows in their hands at a time."""
+    node, underway, queues = pressure(app_rows=10_000), Underway(), Queues()
+    instances = [InstanceId(AppId(APP), number) for number in range(SOURCES)]
+    for instance in instances:
+        queues.add(Queue(instance), 0)
+    hands, put, gone, told = [0] * SOURCES, [0] * SOURCES, [0] * SOURCES, [0] * SOURCES
+    for what, at, size in steps:
+        node.measure(queues.bytes_held + underway.uncounted(queues), {}, underway.in_hand())
+        if what == "poll" and not hands[at] and node.may_read(APP, can_wait=True):
+            hands[at] = size
+            underway.brought(at, APP, size, size)
+            node.brought(APP, size, size)
+        elif what == "store" and hands[at]:
+            put[at], hands[at] = put[at] + hands[at], 0
+            underway.stored(RowsPut(instances[at], put[at], put[at]))
+            underway.let_go(at)
+        elif what == "drop":
+            hands[at] = 0
+            underway.let_go(at)
+        elif what == "hear":
+            told[at] = put[at]
+            queues.put(instances[at], put[at], put[at], 0)
+        elif what == "run":
+            gone[at] = min(told[at], gone[at] + size)
+            queues.took(instances[at], gone[at], gone[at], 0)
+        waiting = sum(hands) + sum(put) - sum(gone)
+        assert waiting < node.config.memory_bytes + POLL
+        counted = queues.bytes_held + underway.uncounted(queues) + underway.in_hand()
+        assert counted == waiting
+        assert underway.rows_of_app(queues)[APP] == waiting
+        node.check()
+
+
+def test_what_is_under_way_to_a_queue_that_is_gone_is_forgotten() -> None:
+    """Else an app that was removed would hold up the others for ever."""
+    underway, queues, instance = Underway(), Queues(), InstanceId(AppId(APP), 0)
+    queues.add(Queue(instance), 0)
+    underway.stored(RowsPut(instance, 5, 500))
+    assert (underway.uncounted(queues), underway.rows_of_app(queues)[APP]) == (500, 5)
+    queues.remove(instance)
+    assert (underway.uncounted(queues), underway.rows_of_app(queues)[APP]) == (0, 0)
+    queues.add(Queue(instance), 0)
+    assert underway.uncounted(queues) == 0
 
 
 @pytest.mark.parametrize(

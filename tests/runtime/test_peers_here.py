@@ -27,6 +27,14 @@ def test_peers_share_a_machine_and_have_ports_and_directories_of_their_own(tmp_p
     assert {(one.workers, one.peers) for one in each} == {(2, 1)}
 
 
+def test_peers_divide_the_budgets_of_a_machine_and_serve_metrics_on_ports_in_a_row(tmp_path: Path) -> None:
+    said = {"memory": 90 << 20, "disk": 900 << 20, "metrics": "127.0.0.1:9100", "policy": "random", "consume": "half"}
+    each = settings_of_peers(read_settings({"insecure": True, "data": tmp_path, "peers": 3, **said}, {}))
+    assert {(one.memory, one.disk) for one in each} == {(30 << 20, 300 << 20)}
+    assert [one.metrics for one in each] == ["127.0.0.1:9100", "127.0.0.1:9101", "127.0.0.1:9102"]
+    assert {(one.policy.value, one.consume) for one in each} == {("random", "half")}
+
+
 def test_any_port_stays_any_port(tmp_path: Path) -> None:
     assert {one.listen for one in settings_of_peers(machine(tmp_path, 2, listen="127.0.0.1:0"))} == {"127.0.0.1:0"}
 

@@ -5,7 +5,7 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.app import App
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.sources import SourcePump, open_source
+from headwater.runtime.sources import SourcePump, SourceTask, open_source
 from headwater.runtime.status import AppState
 from headwater.runtime.store import LmdbStore
 from tests.runtime.flows import made_rows
@@ -153,24 +153,17 @@ def test_past_the_disk_budget_the_oldest_rows_are_shed_and_counted(tmp_path: Pat
         assert kept[-1_000:] == list(range(19_000, 20_000))
 
 
-def test_what_was_shed_is_not_shed_again_while_the_scheduler_has_not_heard_of_it(tmp_path: Path) -> None:
-    """A busy scheduler hears late that rows are gone; the budget stays full of rows all the same."""
-    instance, budget = InstanceId(AppId(1), 0), 1 << 20
+@contextmanager
+def pump_of(
+    sources: Sequence[Sensor], tmp_path: Path, budget: int, hear: Callable[[Queues, Sequence[Event]], None]
+) -> Iterator[tuple[list[SourceTask], LmdbStore, list[object]]]:
+    """Sources at work without a node, and with a scheduler that hears of their rows as the test wishes."""
     queues, pressure = Queues(), Pressure(PressureConfig(memory_bytes=budget, disk_bytes=budget))
-    queues.add(Queue(instance), 0)
-    store = LmdbStore(tmp_path, disk_bytes=budget)
-    task = open_source(store, instance.app, "app", "sensor", 0, Sensor(5_000), (Outlet(Spread.BALANCE, (), (0,)),))
-    ended = threading.Event()
+    store = LmdbStore(tmp_path, disk_bytes=64 << 20)
     troubles: list[object] = []
-
-    def hear(events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, RowsPut):
-                queues.put(event.instance, event.put_rows, event.put_bytes, 0, event.put_marks)
 
     def trouble(*what: object) -> None:
         troubles.append(what)
-        ended.set()
 
     pump = SourcePump(
         store,
@@ -178,23 +171,60 @@ def test_what_was_shed_is_not_shed_again_while_the_scheduler_has_not_heard_of_it
         pressure,
         queues,
         sample_share=0.0,
-        post=hear,
+        post=lambda events: hear(queues, events),
         on_failed=trouble,
         on_store_full=trouble,
         on_crash=trouble,
     )
+    tasks = []
+    for number, source in enumerate(sources):
+        queues.add(Queue(InstanceId(AppId(1), number)), 0)
+        outlets = (Outlet(Spread.BALANCE, (), (number,)),)
+        tasks.append(open_source(store, AppId(1), "app", f"sensor-{number}", number, source, outlets))
     pump.start()
-    pump.add(task)
-    while not task.ended and not troubles:
-        ended.wait(0.01)
-    pump.stop()
-    with store.read() as snapshot:
-        record = read_queue(snapshot, instance)
-    store.close()
+    for task in tasks:
+        pump.add(task)
+    try:
+        yield tasks, store, troubles
+    finally:
+        pump.stop()
+        store.close()
+
+
+def hear_of_puts(queues: Queues, events: Sequence[Event]) -> None:
+    """Count what comes, and not yet what goes."""
+    for event in events:
+        if isinstance(event, RowsPut):
+            queues.put(event.instance, event.put_rows, event.put_bytes, 0, event.put_marks)
+
+
+def test_what_was_shed_is_not_shed_again_while_the_scheduler_has_not_heard_of_it(tmp_path: Path) -> None:
+    """A busy scheduler hears late that rows are gone; the budget stays full of rows all the same."""
+    budget = 1 << 20
+    with pump_of([Sensor(5_000)], tmp_path, budget, hear_of_puts) as (tasks, store, troubles):
+        while not tasks[0].ended and not troubles:
+            threading.Event().wait(0.01)
+        with store.read() as snapshot:
+            record = read_queue(snapshot, InstanceId(AppId(1), 0))
     assert not troubles
     held = record.put_bytes - record.gone_bytes
     assert budget - 100 * ROW_BYTES < held <= budget
     assert record.shed_rows == 5_000 - record.waiting_rows > 0
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_sources_pause_before_the_scheduler_has_heard_of_what_they_brought(tmp_path: Path, blocking: bool) -> None:
+    """They know themselves what is under way; without that they would fill the disk while it is busy."""
+    budget, count = 200 * ROW_BYTES, 3
+    sources = [Sensor(100_000, can_wait=True, blocking=blocking)] * count
+    with pump_of(sources, tmp_path, budget, lambda queues, events: None) as (tasks, store, troubles):
+        while not all(task.paused for task in tasks) and not troubles:
+            threading.Event().wait(0.01)
+        with store.read() as snapshot:
+            records = [read_queue(snapshot, InstanceId(AppId(1), number)) for number in range(count)]
+    assert not troubles
+    poll_bytes = 50 * 2 * ROW_BYTES
+    assert budget <= sum(record.put_bytes for record in records) < budget + (count if blocking else 1) * poll_bytes
 
 
 def test_a_full_disk_stops_commits_and_loses_nothing(tmp_path: Path) -> None:

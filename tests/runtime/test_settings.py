@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headwater.engine.policies import Consumption, PolicyName
+from headwater.engine.pressure import PressureConfig
 from headwater.model.errors import ConfigError
 from headwater.model.time import milliseconds
 from headwater.runtime.links.credentials import Insecure
@@ -48,6 +50,11 @@ def test_everything_can_be_said_as_text() -> None:
         "SPARK_MASTER": "spark://master:7077",
         "INSECURE": "yes",
         "LINKS": "links.toml",
+        "MEMORY": "16MB",
+        "DISK": "1 GB",
+        "POLICY": "round-robin",
+        "CONSUME": "half",
+        "METRICS": "9100",
     }
     assert read_settings({}, {f"HEADWATER_NODE_{key}": value for key, value in said.items()}) == NodeSettings(
         listen="[::1]:7000",
@@ -59,6 +66,11 @@ def test_everything_can_be_said_as_text() -> None:
         spark_master="spark://master:7077",
         insecure=True,
         links=Path("links.toml"),
+        memory=16 << 20,
+        disk=1 << 30,
+        policy=PolicyName.ROUND_ROBIN,
+        consume="half",
+        metrics="127.0.0.1:9100",
     )
 
 
@@ -77,6 +89,15 @@ def test_everything_can_be_said_as_text() -> None:
         ({}, {"HEADWATER_NODE_ZONE": ""}, "", "sets zone to '': a text is needed"),
         ({}, {}, "data = '~no-such-user/data'", "sets data to '~no-such-user/data': this user is not known here"),
         ({}, {}, r'data = "a\u0000b"', "no path has a zero byte"),
+        (
+            {"memory": "much"},
+            {},
+            "",
+            "the command line sets memory to 'much': 'much' is not a size; write it like 256MB",
+        ),
+        ({}, {"HEADWATER_NODE_POLICY": "fair"}, "", "sets policy to 'fair': no such policy; there are longest-queue"),
+        ({}, {}, "consume = 'some'", "sets consume to 'some': "),
+        ({}, {}, "consume = 0", "sets consume to 0: a turn cannot take at most 0 rows"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_place(
@@ -106,6 +127,9 @@ def test_what_is_not_understood_is_refused_with_its_place(
         ({"certs": Path("c"), "join": ("there",)}, "--join 'there' is not an address"),
         ({"certs": Path("c"), "zone": "no/zone"}, "'no/zone' cannot be a zone name"),
         ({"certs": Path("c"), "capacity": 0}, "a capacity of 0 operators"),
+        ({"insecure": True, "memory": 2 << 30, "disk": 1 << 30}, "within the disk budget"),
+        ({"insecure": True, "workers": 0}, "0 workers are not possible"),
+        ({"insecure": True, "metrics": "9100"}, "--metrics '9100' is not an address"),
         ({"certs": Path("c"), "spark_master": "yarn"}, "is not the master of a standalone Spark cluster"),
     ],
 )
@@ -141,3 +165,21 @@ def test_settings_make_what_the_wire_needs(tmp_path: Path) -> None:
     links = found.link_table()
     assert links is not None
     assert links.default.delay == milliseconds(40)
+
+
+def test_settings_make_what_the_engine_needs(tmp_path: Path) -> None:
+    """From a file, numbers as numbers or as people write them."""
+    (tmp_path / "node.toml").write_text(
+        'insecure = true\nmemory = 1048576\ndisk = "8MB"\npolicy = "random"\nconsume = 7\nmetrics = 9100\n'
+    )
+    found = read_settings({"config": tmp_path / "node.toml"}, {})
+    assert found.metrics_place == ("127.0.0.1", 9100)
+    engine = found.engine()
+    assert engine.pressure == PressureConfig(memory_bytes=1 << 20, disk_bytes=8 << 20)
+    assert (engine.policy, engine.consumption) == (PolicyName.RANDOM, Consumption("at-most", 7))
+    default = NodeSettings(insecure=True).engine()
+    assert (default.pressure, default.policy, default.consumption) == (
+        PressureConfig(),
+        PolicyName.LONGEST_QUEUE,
+        Consumption(),
+    )

@@ -7,15 +7,15 @@ learnt is part of the position, so that a restart goes on with the same types.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
+from headwater.connectors.frames import Frame, is_frame
+from headwater.connectors.times import as_moment, loses_zone, may_lack_zone, shown_by, wider_time, zone_lost
 from headwater.model.errors import SchemaMismatch
 from headwater.model.quoting import brief, cause, listed, quoted
-
-_UNITS: Final = ("s", "ms", "us", "ns")
 
 
 class Known:
@@ -92,7 +92,7 @@ def wider_type(one: pa.DataType, other: pa.DataType, *, text_takes_all: bool) ->
     if _is_number(one) and _is_number(other):
         return pa.int64() if pa.types.is_integer(one) and pa.types.is_integer(other) else pa.float64()
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):
-        moment = _wider_moment(one, other)
+        moment = wider_time(one, other)
         return pa.string() if moment is None and text_takes_all else moment
     if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
         return _wider_dictionary(one, other, text_takes_all)
@@ -105,16 +105,6 @@ def wider_type(one: pa.DataType, other: pa.DataType, *, text_takes_all: bool) ->
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _wider_moment(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    stamps = [kind for kind in (one, other) if pa.types.is_timestamp(kind)]
-    days = [kind for kind in (one, other) if pa.types.is_date(kind)]
-    if len(stamps) + len(days) < 2 or len({stamp.tz for stamp in stamps}) != 1:
-        return None
-    if days and stamps[0].tz is not None:
-        return None
-    return pa.timestamp(max((stamp.unit for stamp in stamps), key=_UNITS.index), tz=stamps[0].tz)
 
 
 def _wider_dictionary(
@@ -162,8 +152,11 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatc
         if field.name not in batch.schema.names:
             arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
+        found = batch.column(field.name)
+        if loses_zone(found.type, field.type):
+            raise SchemaMismatch(f"{where}: column {quoted(field.name)} {zone_lost(found.type)}")
         try:
-            arrays.append(batch.column(field.name).cast(field.type))
+            arrays.append(found.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
             raise SchemaMismatch(
                 f"{where}: column {quoted(field.name)} is not {brief(field.type)}: {cause(failure)}"
@@ -183,9 +176,13 @@ def as_batch(given: Any, schema: pa.Schema | None, where: str, first: int = 0) -
             case pa.Table():
                 return one_batch(given)
             case pd.DataFrame():
-                return pa.RecordBatch.from_pandas(given, preserve_index=False).replace_schema_metadata(None)
+                return _from_pandas(given, where, first)
+            case _ if is_frame(given):
+                batches = list(Frame(given))
+                return one_batch(pa.Table.from_batches(batches)) if batches else pa.RecordBatch.from_pydict({})
             case Mapping():
-                return pa.RecordBatch.from_pydict(dict(given))
+                columns = {name: _listed_column(values, name, where, first) for name, values in given.items()}
+                return pa.RecordBatch.from_pydict(columns)
             case list() | tuple() if all(isinstance(row, Mapping) for row in given):
                 return _from_rows(given, schema, where, first)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
@@ -205,9 +202,29 @@ def _from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, wher
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str, first: int) -> pa.Array:
+def _from_pandas(frame: pd.DataFrame, where: str, first: int) -> pa.RecordBatch:
+    batch = pa.RecordBatch.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    for at, kind in enumerate(frame.dtypes):
+        if pd.api.types.is_object_dtype(kind) and may_lack_zone(
+            batch.schema.field(at).type
+        ):  # of Python's values, as in a list
+            name = batch.schema.names[at]
+            batch = batch.set_column(at, name, _column(frame.iloc[:, at].tolist(), None, name, where, first))
+    return batch
+
+
+def _listed_column(values: Any, name: str, where: str, first: int) -> Any:
+    return _column(list(values), None, name, where, first) if isinstance(values, list | tuple) else values
+
+
+def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str, first: int = 0) -> pa.Array:
     try:
-        return pa.array(values, type=kind)
+        found = pa.array(values, type=kind)
+        if not may_lack_zone(found.type):
+            return found
+        shown = shown_by(found.type, values)
+        if kind is None and not shown.equals(found.type):
+            return pa.array([as_moment(value) for value in values], type=shown)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as failure:
         place = _first_misfit(values, kind)
         wrong = f"{where}, row {first + place}: {quoted(values[place])} in column {quoted(name)}"
@@ -218,6 +235,9 @@ def _column(values: list[Any], kind: pa.DataType | None, name: str, where: str, 
         else:
             told = f"is not {brief(kind)}, as declared ({cause(failure)}); make it so"
         raise SchemaMismatch(f"{wrong} {told}") from failure
+    if loses_zone(shown, found.type):
+        raise SchemaMismatch(f"{where}: column {quoted(name)} {zone_lost(shown)}")
+    return found
 
 
 def _first_misfit(values: Sequence[Any], kind: pa.DataType | None) -> int:

@@ -1,25 +1,36 @@
 """How rows become lines: CSV, JSON lines and plain text. The same rows always give the same bytes.
 
-JSON: an instant is ISO 8601 with as many digits as its unit has, and `Z` where its column has a zone; NaN and infinity
-are null, bytes base64, decimals strings, a time span seconds. CSV: as pyarrow writes it, every text in quotes, so that
-an empty text (quoted) and a null (nothing) remain two things; a null in a file of one column is a blank line, which
-readers pass over.
+An instant is written in UTC, with `Z`; a time whose column has no zone as it stands, without one (`times.py`).
+
+JSON: a time is ISO 8601 with as many digits as its unit has; NaN and infinity are null or refused, bytes base64,
+decimals strings, a time span seconds.
+
+CSV: as pyarrow writes it, every text in quotes, so that an empty text (quoted) and a null (nothing) remain two things;
+a null in a file of one column is a blank line, which readers pass over.
 """
 
 import base64
 import datetime
 import decimal
+import logging
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from headwater.connectors.columns import one_batch
-from headwater.model.errors import ConnectorError, SchemaMismatch
+from headwater.connectors.times import in_utc, with_utc
+from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from headwater.model.quoting import listed, quoted
+
+log = logging.getLogger(__name__)
+
+NotFinite = Literal["null", "refuse"]
+NOT_FINITE: Final = ("null", "refuse")
 
 
 class Encoder(Protocol):
@@ -39,6 +50,10 @@ class Encoder(Protocol):
 
     def columns_in(self, first_line: bytes) -> list[str] | None:
         """Return the columns of a file that is there already, from its first line."""
+        ...
+
+    def nulled(self, batch: pa.RecordBatch) -> int:
+        """Return how many values of these rows are written as null, since there is no word for them."""
         ...
 
 
@@ -73,10 +88,14 @@ class CsvLines:
         """Read the header."""
         return list(pa.csv.read_csv(pa.py_buffer(first_line)).column_names)
 
+    def nulled(self, batch: pa.RecordBatch) -> int:
+        """NaN and infinity are `nan` and `inf` in CSV."""
+        return 0
+
     def _written(self, batch: pa.RecordBatch, header: bool) -> bytes:
         stream = pa.BufferOutputStream()
         try:
-            pa.csv.write_csv(batch, stream, pa.csv.WriteOptions(include_header=header))
+            pa.csv.write_csv(in_utc(batch), stream, pa.csv.WriteOptions(include_header=header))
         except pa.ArrowInvalid as failure:
             raise SchemaMismatch(f"rows cannot be written as CSV: {failure}; write to.json or to.parquet") from failure
         return stream.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -85,9 +104,23 @@ class CsvLines:
 class JsonLines:
     """An object a row; the columns may change from row to row."""
 
+    def __init__(self, not_finite: NotFinite = "null") -> None:
+        """Write NaN and infinity as null, or refuse them."""
+        self._not_finite = not_finite
+
     def columns(self, batch: pa.RecordBatch, before: Sequence[str] | None, where: str) -> list[str] | None:
         """Any columns will do."""
+        if self._not_finite == "refuse":
+            self._refuse_not_finite(batch, where)
         return None
+
+    def _refuse_not_finite(self, batch: pa.RecordBatch, where: str) -> None:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not_finite_in(column):
+                raise SchemaMismatch(
+                    f"{where}: column {quoted(name)} has NaN or infinity, which JSON has no word for; "
+                    "filter such rows out, or pass not_finite='null'"
+                )
 
     def header(self, columns: Sequence[str]) -> bytes:
         """Nothing precedes the rows."""
@@ -103,6 +136,10 @@ class JsonLines:
     def columns_in(self, first_line: bytes) -> list[str] | None:
         """A file of JSON lines has no fixed columns."""
         return None
+
+    def nulled(self, batch: pa.RecordBatch) -> int:
+        """Return how many numbers are NaN or infinity."""
+        return sum(not_finite_in(column) for column in batch.columns)
 
 
 class TextLines:
@@ -143,6 +180,55 @@ class TextLines:
         """A text has no columns."""
         return None
 
+    def nulled(self, batch: pa.RecordBatch) -> int:
+        """A text is a text."""
+        return 0
+
+
+def checked_not_finite(given: str) -> None:
+    """Refuse what says neither."""
+    if given not in NOT_FINITE:
+        raise FlowError(f"not_finite={quoted(given)} is not known; give one of {listed(NOT_FINITE)}")
+
+
+def not_finite_in(column: pa.Array) -> int:
+    """Return how many numbers in a column, also inside of structs and lists, are NaN or infinity."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return not_finite_in(column.dictionary_decode())
+    if pa.types.is_struct(kind):
+        return sum(not_finite_in(inner) for inner in column.flatten())
+    if pa.types.is_nested(kind):
+        inner = column.flatten()
+        return sum(map(not_finite_in, inner)) if isinstance(inner, list) else not_finite_in(inner)
+    if not pa.types.is_floating(kind):
+        return 0
+    return len(column) - column.null_count - (pc.sum(pc.is_finite(column)).as_py() or 0)  # type: ignore[no-any-return]
+
+
+class Nulled:
+    """Counts what was written as null since JSON has no word for it, and says so: in the log the first time."""
+
+    def __init__(self, where: str, count: int) -> None:
+        """Go on counting."""
+        self._where, self.count = where, count
+        self._has_warned = False
+
+    def add(self, more: int) -> None:
+        """So many more are written."""
+        self.count += more
+        if more and not self._has_warned:
+            self._has_warned = True
+            log.warning("%s: NaN or infinity is written as null, and counted; not_finite='refuse' stops", self._where)
+
+    def remembered(self) -> dict[str, int]:
+        """Return the part of a position that keeps the count."""
+        return {"nulled": self.count} if self.count else {}
+
+    def told(self) -> str:
+        """Say how many there were."""
+        return f"{self.count:,} times NaN or infinity, written as null" if self.count else ""
+
 
 _JSON_OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
 
@@ -154,6 +240,8 @@ def _plain(column: pa.Array) -> list[Any]:
         return _plain(column.dictionary_decode())
     if pa.types.is_timestamp(kind):
         return _instants(column)
+    if pa.types.is_nested(kind):
+        return column.cast(with_utc(kind)).to_pylist()  # type: ignore[no-any-return]
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     return column.to_pylist()  # type: ignore[no-any-return]

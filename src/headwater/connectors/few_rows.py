@@ -11,6 +11,8 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from headwater.connectors.times import as_texts, times_of
+
 FEW_ROWS: Final = 32  # more are parsed faster by Arrow
 EXACT_INT: Final = 1 << 53  # up to here a float holds every whole number
 INT64: Final = 1 << 63
@@ -25,7 +27,7 @@ class FewRows:
         self._is_plain = len(set(schema.names)) == len(schema.names)
         self._is_plain &= all(field.nullable and field.type.id in _PLAIN for field in schema)
         self._columns = [(field.name, b'"%b"' % field.name.encode(), _PLAIN.get(field.type.id)) for field in schema]
-        self._struct = pa.struct([(field.name, _written_as(field.type)) for field in schema])
+        self._struct = pa.struct([(field.name, as_texts(field.type)) for field in schema])
         self._instants = [nth for nth, field in enumerate(schema) if pa.types.is_timestamp(field.type)]
 
     def read(self, data: bytes) -> pa.Table | None:
@@ -38,7 +40,7 @@ class FewRows:
                 return None
             columns = pa.array(rows, self._struct).flatten()
             for nth in self._instants:
-                columns[nth] = columns[nth].cast(self.schema.field(nth).type)
+                columns[nth] = times_of(columns[nth], self.schema.field(nth).type)
         except (orjson.JSONDecodeError, pa.ArrowException):
             return None
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -54,10 +56,6 @@ class FewRows:
                 if named > len(values) or not (is_plain and all(is_plain(value, data) for value in values)):
                     return False  # a name may be there twice in one row, or a value not be what it seems
         return True
-
-
-def _written_as(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 def _is_text(value: Any, data: bytes) -> bool:

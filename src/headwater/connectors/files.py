@@ -8,6 +8,7 @@ again: for a later name in a directory, for a new file under the same name other
 import errno
 import fnmatch
 import glob
+import logging
 import os
 from typing import Final
 from urllib.parse import unquote
@@ -15,11 +16,14 @@ from zlib import crc32
 
 from headwater.model.errors import ConnectorError, FlowError
 
+log = logging.getLogger(__name__)
+
 Path = str | os.PathLike[str]
 
 HEAD_BYTES: Final = 1024  # enough to tell a file from another one under its name
 GZIP: Final = b"\x1f\x8b"  # how such a file begins, and no text in UTF-8 does
 _LEFT_ALONE: Final = "._"  # how the names of files begin that are not for readers
+GONE_LOOKS: Final = 50  # half a second or more: where logs are rotated, the next file is there sooner
 AFRESH: Final = "or start the app afresh to read from the beginning"
 
 
@@ -59,6 +63,47 @@ def no_access(path: str, failure: OSError, doing: str) -> ConnectorError:
         case errno.EISDIR:
             return ConnectorError(f"{path} is a directory and cannot be {doing} as a file; name a file")
     return ConnectorError(f"{path} cannot be {doing}: {failure.strerror or failure}")
+
+
+class FileNews:
+    """What there is to say of the files that a source reads: in the log once, and for as long as it is so."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to say."""
+        self._without_rows = 0
+        self._first_without = ""
+        self._looks_gone = 0
+        self._gone = ""
+        self._waits_in = ""
+
+    def ended(self, path: str, *, is_empty: bool, rows: int) -> None:
+        """A file was read to its end."""
+        self._gone = self._waits_in = ""
+        if rows:
+            return
+        if not self._without_rows:
+            self._first_without = f"{path} {'is empty' if is_empty else 'has no rows'}"
+            log.warning("%s", self._first_without)
+        self._without_rows += 1
+
+    def waits(self, path: str, *, is_gone: bool, rows: int) -> None:
+        """A followed file has nothing new, and may be no longer there."""
+        self._looks_gone = self._looks_gone + 1 if is_gone else 0
+        if self._looks_gone == GONE_LOOKS:
+            self._gone = path
+            log.warning("%s was moved or deleted while it was followed; a new file is waited for", path)
+        elif not is_gone:
+            self._gone = ""
+        self._waits_in = "" if rows or is_gone else path
+
+    def told(self) -> str:
+        """Say it."""
+        if self._gone:
+            return f"{self._gone} was moved or deleted; waiting for a new file"
+        if self._waits_in:
+            return f"{self._waits_in} has no rows yet"
+        more = f", and {self._without_rows - 1} more" if self._without_rows > 1 else ""
+        return self._first_without + more
 
 
 class FileList:
@@ -147,6 +192,10 @@ class OpenFile:
         """Raise if this is a file of gzip, of which every line would be a bad one."""
         if self.read(0, len(GZIP)) == GZIP:
             raise ConnectorError(f"{self.path} is compressed with gzip; unpack it first")
+
+    def is_gone(self) -> bool:
+        """Whether nothing stands under this name any more."""
+        return not os.path.exists(self.path)
 
     def is_replaced(self) -> bool:
         """Whether another file now stands under this name."""

@@ -15,6 +15,7 @@ from headwater.connectors.columns import refuse_other_names
 from headwater.connectors.few_rows import FewRows
 from headwater.connectors.json_lines import read_json_lines
 from headwater.connectors.lines import Cut, cut_lines, cut_records
+from headwater.connectors.times import as_texts, has_zone, with_times
 from headwater.model.errors import SchemaMismatch
 from headwater.model.quoting import brief, cause, quoted
 
@@ -89,7 +90,7 @@ class CsvFormat:
             return f"has {len(fields)} fields where {len(self._names)} are expected"
         for name, value in zip(self._names, fields, strict=True):
             if schema is not None and not _fits(lambda kind: self._read(line, self._names, kind), schema.field(name)):
-                return f"has {quoted(value)} in column {quoted(name)}, which is not {brief(schema.field(name).type)}"
+                return _misfit(value, schema.field(name))
         return "is not one row"
 
     def _fields(self, record: bytes) -> list[str]:
@@ -103,8 +104,9 @@ class CsvFormat:
     def _read(self, data: bytes, names: list[str] | None, types: dict[str, pa.DataType]) -> pa.Table:
         if not data.endswith(b"\n"):  # pyarrow misreads quotes in a last record without one
             data += b"\n"
+        texts = {name: as_texts(kind) for name, kind in types.items()}
         try:
-            return pa.csv.read_csv(
+            found = pa.csv.read_csv(
                 pa.py_buffer(data),
                 read_options=pa.csv.ReadOptions(
                     use_threads=False,
@@ -114,7 +116,7 @@ class CsvFormat:
                 ),
                 parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in data),
                 convert_options=pa.csv.ConvertOptions(
-                    column_types=types,
+                    column_types=texts,
                     include_columns=list(types) or None,
                     null_values=self._nulls,
                     strings_can_be_null=True,
@@ -123,6 +125,7 @@ class CsvFormat:
             )
         except pa.ArrowNotImplementedError as failure:
             raise SchemaMismatch(f"a CSV file cannot hold a column of a declared type: {cause(failure)}") from failure
+        return with_times(found, pa.schema(list(types.items())))
 
 
 class JsonFormat:
@@ -170,8 +173,7 @@ class JsonFormat:
             return f"is a JSON {'null' if row is None else type(row).__name__}, not an object"
         for field in schema or ():
             if not _fits(lambda kind: self.parse(line, pa.schema(list(kind.items())), True), field):
-                value = quoted(row.get(field.name))
-                return f"has {value} in column {quoted(field.name)}, which is not {brief(field.type)}"
+                return _misfit(row.get(field.name), field)
         return "is not one row"
 
 
@@ -202,6 +204,14 @@ class TextFormat:
     def reason(self, line: bytes, schema: pa.Schema | None) -> str:
         """Only bytes that are no text are no row."""
         return _not_utf8(line) or "is not one row"
+
+
+def _misfit(value: object, field: pa.Field) -> str:
+    found = f"has {quoted(value)} in column {quoted(field.name)}"
+    if pa.types.is_timestamp(field.type) and field.type.tz is None and isinstance(value, str) and has_zone(value):
+        instant = f'pa.timestamp("{field.type.unit}", "UTC")'
+        return f"{found}, an instant, and {field.type} would lose its zone; declare {instant}"
+    return f"{found}, which is not {brief(field.type)}"
 
 
 def _fits(parse: Callable[[dict[str, pa.DataType]], pa.Table], field: pa.Field) -> bool:

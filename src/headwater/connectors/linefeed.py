@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.connectors.decoding import BadLine, Decoded, Decoder
-from headwater.connectors.files import AFRESH, FileList, OpenFile, reopen
+from headwater.connectors.files import AFRESH, FileList, FileNews, OpenFile, reopen
 from headwater.connectors.lines import Cut
 from headwater.connectors.reading import Piece, Waiting
 from headwater.dataflow.connectors import Position
@@ -72,10 +72,12 @@ class LineFeed:
         self._finishing = False  # the followed file has a successor: its rest is all there will be
         self._begun = False  # what precedes the rows of this file has been read
         self._rows_this_turn = 0
+        self._rows_of_file = 0
+        self._news = FileNews()
         if position is not None:
             file = reopen(self._listed(position["file"]), position["offset"], position["head"], follow=follow)
             self._place = _Place(file, position["offset"], position["line"], position["turn"])
-            self._rows_this_turn = 1  # a position is behind at least one line
+            self._rows_this_turn = self._rows_of_file = 1  # a position is behind at least one line
         else:
             self._go_to(files.first(), 0)
 
@@ -90,6 +92,10 @@ class LineFeed:
                 return found
             if not self._next_file(self._place):
                 return None
+
+    def told(self) -> str:
+        """Say what there is to say of the files."""
+        return self._news.told()
 
     def close(self) -> None:
         """Close the file at hand."""
@@ -182,6 +188,7 @@ class LineFeed:
             place.turn,
         )
         self._rows_this_turn += decoded.batch.num_rows
+        self._rows_of_file += decoded.batch.num_rows
         return Piece(decoded.batch, position_after, turn=place.turn, bad_before=decoded.bad_before)
 
     def _begin(self, place: _Place) -> bool:
@@ -220,12 +227,14 @@ class LineFeed:
             place.file.is_replaced() if self._files.is_single else self._files.after(place.file.path) is not None
         )
         if not has_successor:
+            self._news.waits(place.file.path, is_gone=place.file.is_gone(), rows=self._rows_of_file)
             return Waiting()
         self._finishing = True  # it may have grown since it was read: read it once more, to its very end
         return self._next_piece(place)
 
     def _next_file(self, place: _Place) -> bool:
         """Turn to the file behind this one; False at the end of all."""
+        self._news.ended(place.file.path, is_empty=place.file.size() == 0, rows=self._rows_of_file)
         place.file.close()
         self._place = None
         if self._follow and self._files.is_single:
@@ -239,7 +248,7 @@ class LineFeed:
 
     def _go_to(self, path: str | None, turn: int) -> bool:
         self._finishing = self._begun = False
-        self._passing, self._names_from = None, 0
+        self._passing, self._names_from, self._rows_of_file = None, 0, 0
         if path is not None:
             self._place = _Place(OpenFile(path), 0, 1, turn)
         return path is not None

@@ -18,7 +18,16 @@ from typing import ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headwater.connectors.encoding import CsvLines, Encoder, JsonLines, TextLines, joined
+from headwater.connectors.encoding import (
+    CsvLines,
+    Encoder,
+    JsonLines,
+    NotFinite,
+    Nulled,
+    TextLines,
+    checked_not_finite,
+    joined,
+)
 from headwater.connectors.files import no_access
 from headwater.connectors.marks import is_anothers, mark, new_writer
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SinkWriter
@@ -106,10 +115,16 @@ class JsonSink(LineSink):
     """A file of JSON lines."""
 
     kind: ClassVar[str] = "json"
+    not_finite: NotFinite = "null"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        super().__post_init__()
+        checked_not_finite(self.not_finite)
 
     def encoder(self) -> Encoder:
         """Return how rows are written."""
-        return JsonLines()
+        return JsonLines(self.not_finite)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,25 +167,37 @@ class LineWriter:
     def __init__(self, file: "CutFile", encoder: Encoder, position: Position) -> None:
         """Write behind a position."""
         self._file, self._encoder, self._length = file, encoder, int(position["bytes"])
+        self._nulled = Nulled(file.path, position.get("nulled", 0))
         columns: Sequence[str] | None = position["columns"]
         self._columns = None if columns is None else list(columns)
         self._writer: str | None = position.get("writer")
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
         """Write the rows, all or none, and return the position behind them."""
-        columns, parts = self._columns, []
+        columns, parts, nulled = self._columns, [], 0
         for batch in joined(batches):
             names = self._encoder.columns(batch, columns, self._file.path)
             if columns is None and names is not None:
                 parts.append(self._encoder.header(names))
             columns = names
             parts.append(self._encoder.lines(batch))
+            nulled += self._encoder.nulled(batch)
         data = b"".join(parts)
         if data:
             self._file.write(data, self._length)
             self._length += len(data)
             self._columns = columns
-        return {"bytes": self._length, "columns": self._columns, "writer": self._writer}
+            self._nulled.add(nulled)
+        return {
+            "bytes": self._length,
+            "columns": self._columns,
+            "writer": self._writer,
+            **self._nulled.remembered(),
+        }
+
+    def told(self) -> str:
+        """Say what could not be written as it was."""
+        return self._nulled.told()
 
     def close(self) -> None:
         """Close the file; there is nothing left to write."""

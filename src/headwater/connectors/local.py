@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
+from headwater.connectors.times import in_one_zone
 from headwater.dataflow.connectors import Position, SinkWriter
 from headwater.model.errors import FlowError
 
@@ -173,7 +174,7 @@ class MemorySink:
 
     def table(self) -> pa.Table:
         """Return the rows kept as one table; columns that only some of them have are null in the others."""
-        tables = [pa.Table.from_batches([batch]) for batch in self.batches()]
+        tables = [pa.Table.from_batches([batch]) for batch in in_one_zone(self.batches())]
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def open(self, position: Position | None) -> SinkWriter:

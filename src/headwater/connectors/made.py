@@ -11,18 +11,14 @@ from itertools import chain
 from threading import Condition, Thread
 from typing import Any, Final
 
-import pandas as pd
-import pyarrow as pa
-
 from headwater.connectors.columns import Known, as_batch
+from headwater.connectors.frames import is_frame
 from headwater.connectors.reading import Piece, Waiting
 from headwater.dataflow.connectors import Position
 from headwater.model.errors import ConnectorError
 
 BACKLOG_MAX: Final = 10_000  # items a thread may be ahead of the flow
 WAIT_SECONDS: Final = 0.05  # how long a poll may wait for an item, so that a reader can still be closed
-
-_Tables = pa.RecordBatch | pa.Table | pd.DataFrame
 
 
 class GeneratorFeed:
@@ -94,7 +90,7 @@ class IterableFeed:
 
     def _piece(self, taken: list[Any]) -> Piece | None:
         first, where = self._seen, "iterable"
-        rows = taken[0] if isinstance(taken[0], _Tables) else taken
+        rows = taken[0] if is_frame(taken[0]) else taken
         batch = as_batch(rows, self._known.declaration, where, first)
         self._seen += batch.num_rows
         stored = min(max(self._stored - first, 0), batch.num_rows)
@@ -134,7 +130,7 @@ class Items:
 def _gathered(items: Iterator[Any], items_max: int, put_back: Callable[[Any], None]) -> list[Any] | None:
     rows: list[Any] = []
     for item in items:
-        if isinstance(item, _Tables):
+        if is_frame(item):
             if not rows:
                 return [item]
             put_back(item)

@@ -118,6 +118,15 @@ class Link:
         except OSError:  # full, so it will wake anyway; or closed, so nobody is there
             return
 
+    def told(self) -> str:
+        """Say where we are connected and as whom, or what keeps us from it."""
+        where = f"{self.address} as {self._session.client_id}"
+        if self._is_up:
+            return f"connected to {where}"
+        if self._thread.ident is None or self._closing.is_set():
+            return ""
+        return f"connecting to {where}{self._outage.told()}"
+
     def close(self) -> None:
         """Say goodbye, if the broker is there to hear it."""
         self._closing.set()

@@ -67,7 +67,7 @@ READING: Final = _CONNECTING | {
     "bad_messages": _text,
     "payload_bytes_max": _whole,
 }
-WRITING: Final = _CONNECTING | {"retain": _yes}
+WRITING: Final = _CONNECTING | {"retain": _yes, "not_finite": _text}
 
 
 def split(url: str) -> tuple[str, dict[str, str]]:

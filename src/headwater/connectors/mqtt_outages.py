@@ -29,6 +29,7 @@ class Outage:
         self._since_s: float | None = None
         self._up_since_s: float | None = None
         self._tries = 0
+        self._reason = ""
         self._brief = 0  # connections in a row that did not last
         self._chance = random.Random()
 
@@ -45,6 +46,7 @@ class Outage:
                 reason = f"{reason}, again and again; perhaps another client has our client id {self._client_id}"
             log.warning("%s cannot be reached: %s; trying again until it can", self._address, reason)
             self._since_s = now
+        self._reason = reason
         self._tries += 1
 
     def end(self) -> None:
@@ -53,6 +55,10 @@ class Outage:
         if self._since_s is not None:
             log.warning("%s is back after %.1f s", self._address, self._up_since_s - self._since_s)
             self._since_s = None
+
+    def told(self) -> str:
+        """Say why it cannot be reached, as an ending of a sentence; nothing before the first try has failed."""
+        return "" if self._since_s is None else f", which cannot be reached: {self._reason}"
 
     def rest_s(self) -> float:
         """Return how long to rest now."""

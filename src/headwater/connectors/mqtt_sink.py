@@ -18,7 +18,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from headwater.connectors import senml
-from headwater.connectors.encoding import JsonLines, TextLines, joined
+from headwater.connectors.encoding import JsonLines, NotFinite, Nulled, TextLines, checked_not_finite, joined
 from headwater.connectors.mqtt_address import Address
 from headwater.connectors.mqtt_client import LateClient, Session, Version, Will, new_client_id
 from headwater.connectors.mqtt_link import Link
@@ -58,6 +58,7 @@ class MqttSink:
     keepalive_s: int = 30
     inflight: int = INFLIGHT
     will: Will | None = None
+    not_finite: NotFinite = "null"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -67,6 +68,7 @@ class MqttSink:
             raise FlowError(f"format={quoted(self.format)} is not known; give one of {listed(FORMATS)}")
         if self.column is not None and self.format not in ("text", "bytes"):
             raise FlowError("column= is the one that format='text' or 'bytes' sends; leave it out, or pass one of them")
+        checked_not_finite(self.not_finite)
         self.session("unnamed" if self.client_id is None else self.client_id)
 
     @property
@@ -82,7 +84,7 @@ class MqttSink:
     def open(self, position: Position | None) -> SinkWriter:
         """Connect; rows that were written behind the position come again."""
         client_id = self.client_id or (new_client_id() if position is None else position["client"])
-        return MqttWriter(self, client_id, 0 if position is None else position["rows"])
+        return MqttWriter(self, client_id, {"rows": 0} if position is None else position)
 
     def session(self, client_id: str) -> Session:
         """Return how to introduce ourselves."""
@@ -112,9 +114,11 @@ class MqttSink:
 class MqttWriter:
     """An opened sink; the pump's thread brings rows, the link's sends them."""
 
-    def __init__(self, sink: MqttSink, client_id: str, rows: int) -> None:
+    def __init__(self, sink: MqttSink, client_id: str, position: Position) -> None:
         """Begin to connect."""
-        self._sink, self._client_id, self._rows = sink, client_id, rows
+        self._sink, self._client_id, self._rows = sink, client_id, int(position["rows"])
+        self._json = JsonLines(sink.not_finite) if sink.format == "json" else None
+        self._nulled = Nulled(str(sink.address), position.get("nulled", 0))
         self._encode = sink.encoder()
         self._changed = threading.Condition()
         self._waiting: deque[_Message] = deque()
@@ -140,13 +144,18 @@ class MqttWriter:
                 self._changed.wait_for(self._is_over)
                 self._raise_failure()
         self._rows += len(messages)
-        return {"client": self._client_id, "rows": self._rows}
+        self._nulled.add(0 if self._json is None else sum(map(self._json.nulled, batches)))
+        return {"client": self._client_id, "rows": self._rows, **self._nulled.remembered()}
 
     def interrupt(self) -> None:
         """Wait no longer for a broker that is away; one that is there may finish."""
         with self._changed:
             self._is_impatient = True
             self._changed.notify_all()
+
+    def told(self) -> str:
+        """Say where we are connected."""
+        return "; ".join(one for one in (self._link.told(), self._nulled.told()) if one)
 
     def close(self) -> None:
         """Say goodbye, so that the broker keeps our last will to itself."""
@@ -205,6 +214,8 @@ class MqttWriter:
         client.on_refused = self._on_refused
 
     def _messages(self, batch: pa.RecordBatch) -> list[_Message]:
+        if self._json is not None:
+            self._json.columns(batch, None, "to.mqtt")
         return list(zip(self._sink.topic.topics(batch), self._encode(batch), strict=True))
 
     def _is_done(self) -> bool:

@@ -191,6 +191,11 @@ class MqttReader:
             self._link.start()
         self._link.wake()
 
+    def told(self) -> str:
+        """Say where we are connected, and to which topics."""
+        told = self._link.told()
+        return told and f"{told}, {listed(self._source.topics)}"
+
     def close(self) -> None:
         """Leave the broker, which keeps for us what we have not acknowledged."""
         self._link.close()

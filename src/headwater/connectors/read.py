@@ -6,12 +6,13 @@ fast.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
 from headwater.connectors.cities import CITY_SCHEMA, CityRows
 from headwater.connectors.files import Path, local_path
+from headwater.connectors.frames import RowsGiven
 from headwater.connectors.mqtt_address import parsed_url
 from headwater.connectors.mqtt_client import NEVER_EXPIRES, Version, Will, whole_seconds
 from headwater.connectors.mqtt_messages import MessageFormat
@@ -171,15 +172,16 @@ def generator(
 
 @answered
 def iterable(
-    items: Iterable[Any] | Callable[[], Iterable[Any]],
+    items: RowsGiven | Callable[[], RowsGiven],
     *,
     schema: SchemaLike = None,
     rate: float | None = None,
     name: str | None = None,
 ) -> Stream:
-    """Take rows from a Python iterable, or from a function that returns one: dicts, record batches or single values.
+    """Take rows from a table (Arrow, pandas, Polars, Spark), a Python iterable, or a function that returns either.
 
-    A single value becomes column `value`. After a restart the iterable is gone through again from the start.
+    The items of an iterable are dicts, tables or single values, which become column `value`. An index of pandas that
+    has a name becomes a column. After a restart all is gone through again from the start.
     """
     return source(IterableSource(items=items, schema=schema_of(schema), pace=Pace(rate=rate)), name=name)
 

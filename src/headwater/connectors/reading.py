@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from headwater.connectors.pacing import Pacer
-from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows
+from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows, told_by
 
 WAIT_US: Final = 10_000  # how long a followed file may rest before it is looked at again
 
@@ -67,6 +67,10 @@ class PacedReader:
                     self._piece, self._at = piece, 0
                     self._pacer.begin(piece.batch, piece.turn, now_us)
         return self._send(self._piece, rows_max, now_us)
+
+    def told(self) -> str:
+        """Say what the feed has to say."""
+        return told_by(self._feed)
 
     def close(self) -> None:
         """Close the feed."""

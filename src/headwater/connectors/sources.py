@@ -15,6 +15,7 @@ from headwater.connectors.columns import Known
 from headwater.connectors.decoding import Decoder
 from headwater.connectors.files import FileList, is_among
 from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
+from headwater.connectors.frames import Frame, RowsGiven, is_frame
 from headwater.connectors.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
 from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
 from headwater.connectors.pacing import Pace
@@ -196,13 +197,17 @@ class IterableSource:
     kind: ClassVar[str] = "iterable"
     can_wait: ClassVar[bool] = True
 
-    items: Iterable[Any] | Callable[[], Iterable[Any]] = field(repr=False)
+    items: RowsGiven | Callable[[], RowsGiven] = field(repr=False)
     schema: pa.Schema | None = None
     pace: Pace = field(default_factory=Pace)
     _opened: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be gone through."""
+        """Refuse what cannot be gone through; a table is gone through by its rows."""
+        if is_frame(self.items) and not isinstance(self.items, pa.RecordBatchReader):
+            frame = Frame(self.items)
+            object.__setattr__(self, "items", frame)
+            object.__setattr__(self, "schema", frame.schema if self.schema is None else self.schema)
         if not callable(self.items) and not hasattr(self.items, "__iter__"):
             raise FlowError(
                 f"a {type(self.items).__name__} is not iterable; give a list, or a function that returns one"
@@ -210,8 +215,10 @@ class IterableSource:
 
     @property
     def blocking(self) -> bool:
-        """Whether the next item may keep us waiting; those of a list never do."""
-        return not isinstance(self.items, list | tuple | range)
+        """Whether the next item may keep us waiting; those of a list, and rows in memory, never do."""
+        return not (isinstance(self.items, Frame) and self.items.is_ready) and not isinstance(
+            self.items, list | tuple | range
+        )
 
     @property
     def guarantee(self) -> str:
@@ -240,6 +247,9 @@ class IterableSource:
             )
         self._opened.append(True)
         items = self.items() if callable(self.items) else self.items
+        if is_frame(items) and not isinstance(items, pa.RecordBatchReader):
+            items = Frame(items)
+        assert isinstance(items, Iterable), "what is no frame can be gone through"
         known = Known(self.schema, None if position is None else position.get("schema"))
         feed = IterableFeed(DrainedItems(items) if self.blocking else Items(items), known, position=position)
         return PacedReader(feed, self.pace.start("iterable"))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.connectors.columns import Known, refuse_other_names
-from headwater.connectors.files import AFRESH, FileList, no_access
+from headwater.connectors.files import AFRESH, FileList, FileNews, no_access
 from headwater.connectors.reading import Piece, Waiting
 from headwater.dataflow.connectors import Position
 from headwater.model.errors import ConnectorError, SchemaMismatch
@@ -99,7 +99,8 @@ class TableFeed:
         self._files, self._known, self._follow, self._loop = files, known, follow, loop
         self._rest: _Rest | None = None
         self._last = ""
-        self._rows_this_turn = 0
+        self._rows_this_turn = self._rows_of_file = 0
+        self._news = FileNews()
         if position is not None:
             self._resume(position)
         elif (first := files.first()) is not None:
@@ -115,9 +116,14 @@ class TableFeed:
             if found is not None:
                 return self._piece(self._rest, *found)
             self._last, turn = self._rest.path, self._rest.turn
+            self._news.ended(self._last, is_empty=False, rows=self._rows_of_file)
             self.close()
             if not self._next_file(turn):
                 return Waiting() if self._follow else None
+
+    def told(self) -> str:
+        """Say what there is to say of the files."""
+        return self._news.told()
 
     def close(self) -> None:
         """Close the file at hand."""
@@ -132,7 +138,7 @@ class TableFeed:
                 f"{path}, which was being read when the app stopped, is no longer there; put it back, {AFRESH}"
             )
         self._rest = _Rest(path, self._known, position["turn"], position["group"], position["row"])
-        self._rows_this_turn = 1
+        self._rows_this_turn = self._rows_of_file = 1
 
     def _next_file(self, turn: int) -> bool:
         path = self._files.after(self._last)
@@ -140,11 +146,13 @@ class TableFeed:
             path, turn, self._rows_this_turn = self._files.first(), turn + 1, 0
         if path is not None:
             self._rest = _Rest(path, self._known, turn, 0, 0)
+            self._rows_of_file = 0
         return path is not None
 
     def _piece(self, rest: _Rest, batch: pa.RecordBatch, group: int, row: int) -> Piece:
         batch = self._known.fit(batch.replace_schema_metadata(None), rest.path)
         self._rows_this_turn += batch.num_rows
+        self._rows_of_file += batch.num_rows
         remembered = self._known.remembered()
 
         def position_after(rows: int) -> Position:

@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 
 from headwater.connectors.columns import as_batch
 from headwater.connectors.files import no_access
+from headwater.connectors.frames import is_spark_frame
 from headwater.connectors.json_lines import read_json_lines
+from headwater.connectors.times import as_texts, loses_zone, with_times, zone_lost
 from headwater.dataflow.arguments import schema_of
 from headwater.dataflow.calling import answered
 from headwater.dataflow.stream import SchemaLike
@@ -131,7 +133,7 @@ def table(
 
 
 def _rows_of(source: Any, where: str) -> pa.RecordBatch:
-    if callable(getattr(source, "toArrow", None)):  # Spark's DataFrame, which must not be imported to be recognised
+    if is_spark_frame(source):
         source = source.toArrow()
     if isinstance(source, Mapping) and source and not all(map(_is_column, source.values())):
         source = [{KEY: key, **(row if isinstance(row, Mapping) else {VALUE: row})} for key, row in source.items()]
@@ -163,17 +165,18 @@ def _parsed(path: str, schema: pa.Schema | None, version: tuple[int, ...]) -> pa
 
 
 def _read_csv(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-    return pa.csv.read_csv(
+    found = pa.csv.read_csv(
         content,
         read_options=pa.csv.ReadOptions(use_threads=False),
         convert_options=pa.csv.ConvertOptions(
-            column_types=schema,
+            column_types=None if schema is None else {field.name: as_texts(field.type) for field in schema},
             include_columns=None if schema is None else schema.names,
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
+    return with_times(found, pa.schema([]) if schema is None else schema)
 
 
 def _read_json(content: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
@@ -190,6 +193,9 @@ def _in_schema(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     lacking = [name for name in schema.names if name not in rows.column_names]
     if lacking:
         raise pa.ArrowInvalid(f"{where} lacks column {quoted(lacking[0])}; it has only: {listed(rows.column_names)}")
+    for field in schema:
+        if loses_zone(rows.schema.field(field.name).type, field.type):
+            raise pa.ArrowInvalid(f"column {quoted(field.name)} {zone_lost(rows.schema.field(field.name).type)}")
     return rows.select(schema.names).cast(schema)
 
 

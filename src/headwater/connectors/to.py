@@ -12,6 +12,7 @@ from typing import NoReturn, TextIO
 
 import pyarrow as pa
 
+from headwater.connectors.encoding import NotFinite
 from headwater.connectors.files import Path, local_path
 from headwater.connectors.linesink import CsvSink, JsonSink, Mode, TextSink
 from headwater.connectors.local import CallSink, ConsoleSink, MemorySink, NothingSink
@@ -36,9 +37,9 @@ def csv(path: Path, *, mode: Mode = "error", sync: bool = False) -> CsvSink:
 
 
 @answered
-def json(path: Path, *, mode: Mode = "error", sync: bool = False) -> JsonSink:
-    """Write a file of JSON lines."""
-    return JsonSink(path=local_path(path), mode=mode, sync=sync)
+def json(path: Path, *, mode: Mode = "error", sync: bool = False, not_finite: NotFinite = "null") -> JsonSink:
+    """Write a file of JSON lines. It has no word for NaN and infinity: they are null, and counted, or refused."""
+    return JsonSink(path=local_path(path), mode=mode, sync=sync, not_finite=not_finite)
 
 
 @answered
@@ -100,12 +101,14 @@ def mqtt(
     tls_key: Path | None = None,
     keepalive: str | timedelta = "30 seconds",
     inflight: int = INFLIGHT,
+    not_finite: NotFinite = "null",
 ) -> MqttSink:
     """Send rows to a broker, a message each: `mqtt://[user[:password]@]host[:port]/topic`, or `mqtts://` with TLS.
 
     A topic may hold columns, as `city/{source}` does. Texts and bytes are those of `column`. A write ends when the
-    broker has answered for every row. `will` is what the broker sends if this sink vanishes. Most of this can be said
-    in the URL as well, behind a `?`, and goes before what is said here. All about it is in docs/mqtt.md.
+    broker has answered for every row. NaN and infinity are null in JSON, and counted, or refused. `will` is what the
+    broker sends if this sink vanishes. Most of this can be said in the URL as well, behind a `?`, and goes before what
+    is said here. All about it is in docs/mqtt.md.
     """
     address, in_url = parsed_url(
         url,
@@ -130,6 +133,7 @@ def mqtt(
         client_id=client_id,
         keepalive_s=whole_seconds(keepalive, "keepalive"),
         inflight=inflight,
+        not_finite=not_finite,
     )
 
 

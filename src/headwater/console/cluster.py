@@ -1,16 +1,26 @@
 """`headwater cluster`: several nodes on this machine, to try things out."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from headwater.console.options import ForOption, JsonOption, LogFileOption, LogFormatOption, parse_limit
+from headwater.console.options import (
+    ConsumeOption,
+    DiskOption,
+    ForOption,
+    JsonOption,
+    LogFileOption,
+    LogFormatOption,
+    MemoryOption,
+    PolicyOption,
+    parse_limit,
+)
 from headwater.console.processes import Attached, NodeProcesses
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.model.errors import ConfigError, EngineError
@@ -19,7 +29,7 @@ from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.service.local import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
-from headwater.runtime.settings import CAPACITY
+from headwater.runtime.settings import CAPACITY, read_values
 from headwater.runtime.sockets import free_ports
 from headwater.runtime.temporary import Temporary, sweep
 
@@ -47,18 +57,33 @@ def cluster(
     ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Run on threads instead of Spark.")] = False,
     links: Annotated[Path | None, typer.Option(metavar="FILE", help="Emulate links between them.")] = None,
+    memory: MemoryOption = None,
+    disk: DiskOption = None,
+    policy: PolicyOption = None,
+    consume: ConsumeOption = None,
+    metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Serve the first node's metrics here, the others' on the next.")
+    ] = None,
     limit: ForOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_file: LogFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run N nodes on this machine to try things out, sharing one Spark; nothing is left when they end."""
+    """Run N nodes on this machine to try things out, sharing one Spark; nothing is left when they end.
+
+    Memory and disk are those of each node.
+    """
     limit_s = parse_limit(limit)
     if zones > count:
         raise ConfigError(f"{count} nodes cannot be in {zones} zones")
     if data is not None and port == 0:
         port = _port_before(data, count)
-    shape = Shape([f"zone-{1 + number * zones // count}" for number in range(count)], port, capacity, links, no_spark)
+    engine = {"memory": memory, "disk": disk, "policy": policy, "consume": consume, "metrics": metrics}
+    said = {name: value for name, value in engine.items() if value is not None}
+    shape = Shape(
+        [f"zone-{1 + number * zones // count}" for number in range(count)], port, capacity, links, no_spark, said
+    )
+    shape.settings(1)  # what cannot be is refused before anything starts
 
     async def serve(stop: asyncio.Event) -> None:
         with ExitStack() as undo:
@@ -117,6 +142,16 @@ class Shape:
     capacity: int
     links: Path | None
     no_spark: bool
+    engine: Mapping[
+        str, Any
+    ]  # what was said of the engines of all: memory, disk, policy, consume, metrics of the first
+
+    def settings(self, number: int) -> dict[str, Any]:
+        """Return what was said of the engine of a node, as the settings of a node have it."""
+        said = dict(self.engine)
+        if said.get("metrics"):
+            said["metrics"] += number - 1
+        return read_values(said)
 
     def words(self, number: int, place: Path, attached: Attached) -> list[str]:
         """Return what the command of a node is told, to be the one of this number, from 1 on."""
@@ -128,6 +163,7 @@ class Shape:
             "--data": place / f"node-{number:02}",
             "--attached": attached,
             "--links": self.links,
+            **{f"--{name}": value for name, value in self.settings(number).items()},
         }
         said = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
         return ["--insecure", *said, *(["--no-spark"] if self.no_spark else [])]
@@ -145,13 +181,16 @@ class Serving:
     async def here(self, stop: asyncio.Event, place: Path) -> None:
         """Run all in this process."""
         shape = self.shape
-        nodes = LocalNodes(place, spark=not shape.no_spark, capacity=shape.capacity, links=shape.links)
+        nodes = LocalNodes(
+            place, spark=not shape.no_spark, capacity=shape.capacity, links=shape.links, settings=shape.settings
+        )
         try:
             await any_of(nodes.start(shape.zones, first_port=shape.port), stop.wait())
             if stop.is_set():
                 return
             for one in nodes.nodes:
-                self.say("listening", address=one.own.address, id=one.own.id.hex(), zone=one.own.zone)
+                served = {} if one.metrics_url is None else {"metrics": one.metrics_url}
+                self.say("listening", address=one.own.address, id=one.own.id.hex(), zone=one.own.zone, **served)
             async with asyncio.TaskGroup() as watching:
                 watched = [watching.create_task(self._see_off(nodes, one)) for one in nodes.nodes]
                 await self._until_end(nodes.nodes[0].own.address, stop)

@@ -5,6 +5,7 @@ Both show the change over the last few seconds, so a figure answers "how is it n
 
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -83,6 +84,7 @@ class PlainView:
         self._console = console
         self._history = History()
         self._next_line = 0.0
+        self._told: dict[tuple[str, str], str] = {}  # the latest of each app's operators
 
     def __enter__(self) -> Self:
         """Nothing to prepare."""
@@ -104,10 +106,19 @@ class PlainView:
     def show(self, status: NodeStatus) -> None:
         """Print a line for every app, but not too often."""
         figures = self._history.figures(status)
+        for app in figures.apps:
+            for one in app.operators:
+                self._tell((app.now.name, one.now.name), one.now.told)
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + PLAIN_LINE_S
             for app in figures.apps:
                 self.say(plain_line(figures, app))
+
+    def _tell(self, who: tuple[str, str], told: str) -> None:
+        """Print what a source or sink says, when it says something else than before."""
+        if told and self._told.get(who) != told:
+            self.say(f"{who[0]}: {who[1]}: {told}")
+        self._told[who] = told
 
 
 class LiveView:
@@ -131,8 +142,8 @@ class LiveView:
         self._live.stop()
 
     def working(self, message: str) -> None:
-        """Show a spinner."""
-        self._live.update(Spinner("dots", text=f" {message} ..."), refresh=True)
+        """Show a line that moves: what is waited for, and for how long."""
+        self._live.update(Wait(message), refresh=True)
 
     def say(self, message: str) -> None:
         """Print a line above."""
@@ -141,6 +152,21 @@ class LiveView:
     def show(self, status: NodeStatus) -> None:
         """Draw the table."""
         self._live.update(live_table(self._history.figures(status)), refresh=True)
+
+
+class Wait:
+    """A line that moves while something takes its time; it is drawn anew by whoever shows it."""
+
+    def __init__(self, message: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to wait."""
+        self._message, self._clock = message, clock
+        self._began_s = clock()
+        self._spinner = Spinner("dots")
+
+    def __rich__(self) -> RenderableType:
+        """Return the line as it is now."""
+        self._spinner.update(text=Text(f" {self._message} ... {self._clock() - self._began_s:.0f} s"))
+        return self._spinner
 
 
 def view_on(console: Console, *, plain: bool = False) -> View:
@@ -164,8 +190,13 @@ def live_table(node: NodeFigures) -> RenderableType:
     """Return the whole picture: apps with their operators, the node, its notes."""
     parts: list[RenderableType] = []
     for app in node.apps:
-        parts += [_app_line(app), _latency_line(app), operator_table(app.operators), Text()]
+        parts += [_app_line(app), _latency_line(app), operator_table(app.operators), *told_lines(app), Text()]
     return Group(*parts, *_node_lines(node))
+
+
+def told_lines(app: AppFigures) -> list[Text]:
+    """Return a line for each source and sink that has something to say."""
+    return [Text(f"{one.now.name}: {one.now.told}", "yellow") for one in app.operators if one.now.told]
 
 
 def _app_line(app: AppFigures) -> Text:

@@ -23,7 +23,7 @@ COMMANDS: Final = {  # and the modules that have them, under the same names
     **dict.fromkeys(("submit", "status", "nodes", "upgrade", "stop", "drain", "logs"), VERBS),
     **{name: f"headwater.console.{name}" for name in ("bench", "sim", "certs")},
 }
-PRINTING: Final = frozenset({"bench", "run", "sim"})  # an object is their last line, or goes to a file
+PRINTING: Final = frozenset({"bench", "sim"})  # an object is their last line, or goes to a file
 
 
 class Commands(TyperGroup):

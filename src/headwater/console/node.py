@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from headwater.console.options import JsonOption, LogFileOption, LogFormatOption
+from headwater.console.options import (
+    ConsumeOption,
+    DiskOption,
+    JsonOption,
+    LogFileOption,
+    LogFormatOption,
+    MemoryOption,
+    PolicyOption,
+)
 from headwater.console.processes import Attached, end_of_input
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.runtime.logs import LogFormat, log_to
@@ -47,6 +55,14 @@ def node(
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Run on threads instead of Spark.")] = False,
     links: Annotated[Path | None, typer.Option(metavar="FILE", help="Emulate links, for experiments.")] = None,
     power_safe: Annotated[bool, typer.Option("--power-safe", help="Let every commit wait for the disk.")] = False,
+    memory: MemoryOption = None,
+    disk: DiskOption = None,
+    policy: PolicyOption = None,
+    consume: ConsumeOption = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Serve Prometheus metrics here, on 127.0.0.1 without HOST."),
+    ] = None,
     attached: Annotated[
         Attached | None, typer.Option(hidden=True, help="End when standard input does, and keep or delete --data.")
     ] = None,
@@ -75,6 +91,11 @@ def node(
         "no_spark": no_spark or None,
         "links": links,
         "power_safe": power_safe or None,
+        "memory": memory,
+        "disk": disk,
+        "policy": policy,
+        "consume": consume,
+        "metrics": metrics,
     }
     settings = read_settings(said, os.environ)
     sweep(settings.data)
@@ -110,7 +131,8 @@ def node(
 async def _enter(say: Sayer, stop: asyncio.Event, service: NodeService) -> None:
     """Start one peer, and wait until it is in the ring, has left it for good, or is told to stop."""
     await service.start()
-    say("listening", address=service.own.address, id=service.own.id.hex(), zone=service.own.zone)
+    served = {} if service.metrics_url is None else {"metrics": service.metrics_url}
+    say("listening", address=service.own.address, id=service.own.id.hex(), zone=service.own.zone, **served)
     await any_of(service.joined(), service.draining.done.wait(), stop.wait())
     if service.machine.is_active:
         say("in the ring", nodes=len(service.machine.ring.known.leaves) + 1)

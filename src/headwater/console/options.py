@@ -15,6 +15,19 @@ ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="St
 MetricsOption = Annotated[
     int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
 ]
+MemoryOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Waiting rows at which sources pause.", show_default="256MB")
+]
+DiskOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Waiting rows at which the oldest are shed.", show_default="2GB")
+]
+ConsumeOption = Annotated[
+    str | None,
+    typer.Option(metavar="RULE", help="Rows a turn takes: adaptive, all, half or a number.", show_default="adaptive"),
+]
+PolicyOption = Annotated[
+    str | None, typer.Option(metavar="POLICY", help="Which queue runs next.", show_default="longest-queue")
+]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")]
 LogFileOption = Annotated[
     Path | None,

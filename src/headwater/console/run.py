@@ -22,10 +22,10 @@ from headwater.console.running import Outcome, run_flows
 from headwater.console.screen import fail, screen
 from headwater.console.summary import print_json, print_summary
 from headwater.console.twin import run_twin
-from headwater.console.wording import parse_size
 from headwater.engine.policies import Consumption, PolicyName
 from headwater.engine.pressure import PressureConfig
 from headwater.model.errors import ConfigError
+from headwater.model.sizes import parse_size
 from headwater.runtime.config import NodeConfig, cores_here
 from headwater.runtime.ends import Ends
 from headwater.runtime.flow_file import load_flows
@@ -120,9 +120,9 @@ def run(
         power_safe=power_safe,
         spark_master=spark_master,
     )
-    flows = load_flows(flow, ends, settings or ())
     console = screen(stderr=as_json)
     with log_to(log_format, log_file):
+        flows = load_flows(flow, ends, settings or ())
         outcome = run_flows(
             flows,
             config,

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from headwater.console import wording
 from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, between
+from headwater.console.live import told_lines
 from headwater.console.running import Ending, Outcome
 from headwater.console.screen import print_object
 from headwater.engine.ledger import Ledger
@@ -36,6 +37,8 @@ def _print_app(console: Console, app: AppFigures, ending: Ending, store_kept: bo
         if app.now.ledger.waiting:
             facts.add_row("", _waiting(app.now.ledger.waiting, store_kept))
     console.print(facts)
+    for line in told_lines(app):
+        console.print(line)
     console.print()
     console.print(operator_totals(app.operators))
 
@@ -181,6 +184,7 @@ def _operator_told(one: OperatorFigures) -> dict[str, Any]:
         "t_s_ms": _rounded(one.schedule_ms),
         "t_c_ms": _rounded(one.compute_ms),
         "turns": now.turns,
+        **({"told": now.told} if now.told else {}),
     }
 
 

@@ -135,7 +135,7 @@ def _wait_for_all(cluster: Cluster, submitted: list[Submitted], still_s: float, 
     for one in submitted:
         words = f"waiting until all rows of {one.app} are out; Ctrl-C ends the waiting, and not the app"
         console.print(words, soft_wrap=True, markup=False)
-        told.append(cluster.wait(one.app, on_look=_Troubles(console).look, still_s=still_s))
+        told.append(cluster.at_rest(one.app, on_look=_Troubles(console).look, still_s=still_s))
         if not as_json:
             show_status(screen(), told[-1])
     if as_json:

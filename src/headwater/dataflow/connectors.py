@@ -130,6 +130,20 @@ class SinkWriter(Protocol):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """A reader or writer that has something to say to people: where it is connected, what it waits for, what it met."""
+
+    def told(self) -> str:
+        """Say it in a few words, without any secret; nothing if all is as expected. Called by any thread."""
+        ...
+
+
+def told_by(end: object) -> str:
+    """Return what a reader or writer has to say."""
+    return end.told() if isinstance(end, Telling) else ""
+
+
+@runtime_checkable
 class Interruptible(Protocol):
     """A writer whose `write` may wait for as long as it takes, and can be told to give up."""
 

@@ -9,10 +9,10 @@ from headwater.model.errors import ConfigError
 from headwater.model.suggestions import did_you_mean
 from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppStatus
+from headwater.runtime.result import RunResult, result_here
 
 
-def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> AppStatus:
+def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> RunResult:
     """Run a flow on a node of its own; raises the error with which it failed."""
     known = [field.name for field in fields(NodeConfig)]
     for name in settings:
@@ -24,4 +24,4 @@ def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> AppStatus:
         node.wait(app)
         if app.error is not None:
             raise app.error
-        return node.status(ledgers=True).apps[0]
+        return result_here(node.status(ledgers=True).apps[0])

@@ -1,7 +1,8 @@
 """Prometheus metrics of a node, read from its status at the moment somebody asks.
 
 Nothing is counted here: the node's own sums are told under `headwater_*`. Sums end in `_total`, times are in seconds.
-The endpoint listens on 127.0.0.1 only, since it tells the names of flows and operators to whoever asks.
+The endpoint listens on 127.0.0.1 unless another address is given, since it tells the names of flows and operators to
+whoever asks. A node of a cluster tells what it has of each app, under the app's full id.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 from headwater.engine.ledger import Ledger
 from headwater.engine.pressure import Level
 from headwater.model.errors import ConfigError
+from headwater.runtime.address import address_of
 from headwater.runtime.node import Node
 from headwater.runtime.sockets import why_not_bound
 from headwater.runtime.status import AppStatus, Latency, NodeStatus, OperatorStatus
@@ -79,14 +81,14 @@ class NodeCollector(Collector):
 class MetricsServer:
     """The endpoint, until it is closed."""
 
-    def __init__(self, server: WSGIServer, thread: Thread) -> None:
+    def __init__(self, server: WSGIServer, thread: Thread, host: str) -> None:
         """Hold a server that runs."""
-        self._server, self._thread = server, thread
+        self._server, self._thread, self._host = server, thread, host
 
     @property
     def url(self) -> str:
         """Where to scrape."""
-        return f"http://{HOST}:{self._server.server_port}/metrics"
+        return f"http://{address_of(self._host, self._server.server_port)}/metrics"
 
     def close(self) -> None:
         """Answer no more; when this returns, nobody asks the node any more."""
@@ -95,18 +97,20 @@ class MetricsServer:
         self._thread.join()
 
 
-def serve_metrics(node: Node, port: int) -> MetricsServer:
-    """Serve a node's metrics on a port of this machine; port 0 takes a free one."""
+def serve_metrics(node: Node, port: int, host: str = HOST) -> MetricsServer:
+    """Serve a node's metrics on a port, of this machine alone unless `host` says otherwise; port 0 takes a free one."""
     registry = CollectorRegistry()
     registry.register(NodeCollector(lambda: node.status(ledgers=True)))
     try:
-        server, thread = start_http_server(port, HOST, registry)
+        server, thread = start_http_server(port, host, registry)
     except OverflowError as failure:
-        raise ConfigError(f"metrics cannot be served on {HOST}:{port}: {failure}; choose another port") from failure
+        raise ConfigError(
+            f"metrics cannot be served on {address_of(host, port)}: {failure}; choose another port"
+        ) from failure
     except OSError as failure:
         why = why_not_bound(failure, port)
-        raise ConfigError(f"metrics cannot be served on {HOST}:{port}: {why}") from failure
-    return MetricsServer(server, thread)
+        raise ConfigError(f"metrics cannot be served on {address_of(host, port)}: {why}") from failure
+    return MetricsServer(server, thread, host)
 
 
 def _node_metrics(node: NodeStatus) -> Iterator[Metric]:
@@ -184,5 +188,7 @@ def _terms(ledger: Ledger) -> dict[str, Any]:
         "copied": ledger.copied,
         "merged": ledger.merged,
         "duplicates_refused": ledger.duplicates_refused,
+        "arrived": ledger.arrived,
+        "departed": ledger.departed,
         **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
     }

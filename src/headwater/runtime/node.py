@@ -152,6 +152,7 @@ class Node:
             self.store,
             self.dispatcher,
             spark=self._spark,
+            on_step=self._tell,
             on_note=self._note,
             on_mistake=partial(self.mistakes.note, "something that workers need"),
         )
@@ -210,7 +211,6 @@ class Node:
         this_process.engine_starts(self)
         self.dispatcher.start(self._address.socket, self.port)
         try:
-            self._tell("starting Spark" if self.config.spark else "starting worker threads")
             self.workforce.start()
         except HeadwaterError:
             self.stop()

@@ -1,7 +1,8 @@
 """Several peers of one machine: what each of them is told, of what the machine was told.
 
 A large machine is worth as many places on the ring as small ones that could do its work. Its peers listen on ports in a
-row and keep what they have below directories of their own, `peer-01` and so on: each is a node, with its own key.
+row, for others and for metrics, and keep what they have below directories of their own, `peer-01` and so on: each is a
+node, with its own key. What the machine has they divide: capacity, workers, memory and disk.
 """
 
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ def _each(settings: NodeSettings, peers: int) -> Iterator[NodeSettings]:
             data=settings.data / _name(number),
             certs=None if settings.certs is None else _certs(settings.certs, number),
             workers=max(1, workers // peers),
+            memory=max(1, settings.memory // peers),
+            disk=max(1, settings.disk // peers),
+            metrics=None if settings.metrics is None else _next(settings.metrics, number),
         )
 
 

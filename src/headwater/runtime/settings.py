@@ -13,10 +13,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.engine.policies import Consumption, PolicyName
+from headwater.engine.pressure import DISK_BYTES, MEMORY_BYTES, PressureConfig
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.ids import checked_name
 from headwater.model.peers import PEERS_OF_A_MACHINE_MAX
 from headwater.model.quoting import quoted
+from headwater.model.sizes import parse_size
 from headwater.runtime.address import ADDRESS_FORM, host_and_port
 from headwater.runtime.cluster import masters_of
 from headwater.runtime.config import NodeConfig, cores_here
@@ -29,6 +32,8 @@ ENVIRONMENT: Final = "HEADWATER_NODE_"
 CONFIG: Final = "config"
 CAPACITY_MAX: Final = 10_000
 CAPACITY: Final = 64  # a gateway of two cores runs some twenty flows of three operators and is not full
+ADAPTIVE: Final = "adaptive"
+METRICS_HOST: Final = "127.0.0.1"  # metrics tell the names of apps and operators
 AUTO: Final = "auto"  # of peers: as many as the capacity makes
 JOIN_MAX: Final = 64
 _ANYWHERE: Final = frozenset({"0.0.0.0", "::", "*"})
@@ -54,6 +59,11 @@ class NodeSettings:
     workers: int | None = None  # of the pool; None: one for each core
     no_spark: bool = False  # workers are threads: for tests, and for machines without Java
     power_safe: bool = False  # every commit waits for the disk
+    memory: int = MEMORY_BYTES  # bytes of waiting rows at which sources pause
+    disk: int = DISK_BYTES  # bytes of waiting rows at which the oldest are shed
+    policy: PolicyName = PolicyName.LONGEST_QUEUE  # which queue runs next
+    consume: str = ADAPTIVE  # rows a turn takes: adaptive, all, half or a number
+    metrics: str | None = None  # host and port at which Prometheus may ask; None: nowhere
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, and say what would."""
@@ -77,6 +87,9 @@ class NodeSettings:
         if self.spark_master is not None:
             masters_of(self.spark_master)
         self._check_peers()
+        if self.metrics is not None:
+            _checked_address("metrics", self.metrics)
+        self.engine()
         self._check_safety([("--listen", host), ("--advertise", told), *(("--join", host) for host in joined)])
 
     def _check_peers(self) -> None:
@@ -112,7 +125,15 @@ class NodeSettings:
             spark=not self.no_spark,
             spark_master=self.spark_master,
             power_safe=self.power_safe,
+            policy=self.policy,
+            consumption=Consumption.parse(self.consume),
+            pressure=PressureConfig(memory_bytes=self.memory, disk_bytes=self.disk),
         )
+
+    @property
+    def metrics_place(self) -> tuple[str, int] | None:
+        """Where metrics are served, as host and port."""
+        return None if self.metrics is None else host_and_port(self.metrics)
 
     @property
     def flows(self) -> Path:
@@ -148,6 +169,11 @@ def read_settings(command_line: Mapping[str, Any], environment: Mapping[str, str
     return NodeSettings(**merged)
 
 
+def read_values(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that were said on the command line, each in its type."""
+    return {key: _read("the command line", key, value) for key, value in said.items()}
+
+
 def _without_contradicted(before: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """Drop what a place that goes before decides otherwise: certificates where it says insecure, and the reverse."""
     contradicted = {"insecure"} if "certs" in said else {"certs"} if said.get("insecure") else set()
@@ -174,7 +200,7 @@ def _read(where: str, key: str, value: Any) -> Any:
         raise ConfigError(f"{where} sets {quoted(key)}, which is no setting of a node; there are: {', '.join(known)}")
     try:
         return _READERS.get(key, _as_text)(value)
-    except (ValueError, TypeError) as failure:
+    except (ValueError, TypeError, ConfigError) as failure:
         raise ConfigError(f"{where} sets {key} to {quoted(value)}: {failure}") from failure
 
 
@@ -201,6 +227,29 @@ def _as_number(value: Any) -> int:
         return int(value)
     except ValueError:
         raise ValueError("a whole number is needed") from None
+
+
+def _as_size(value: Any) -> int:
+    return parse_size(value) if isinstance(value, str) else _as_number(value)
+
+
+def _as_policy(value: Any) -> PolicyName:
+    try:
+        return PolicyName(value)
+    except ValueError:
+        raise ValueError(f"no such policy; there are {', '.join(PolicyName)}") from None
+
+
+def _as_rule(value: Any) -> str:
+    written = str(value) if isinstance(value, int) and not isinstance(value, bool) else _as_text(value)
+    Consumption.parse(written)
+    return written
+
+
+def _as_place(value: Any) -> str:
+    """Return where to listen; a port by itself is one of this machine."""
+    is_port = (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdigit())
+    return f"{METRICS_HOST}:{value}" if is_port else _as_text(value)
 
 
 def _as_peers(value: Any) -> int:
@@ -234,6 +283,11 @@ _READERS: Final[Mapping[str, Any]] = {
     "workers": _as_number,
     "no_spark": _as_bool,
     "power_safe": _as_bool,
+    "memory": _as_size,
+    "disk": _as_size,
+    "policy": _as_policy,
+    "consume": _as_rule,
+    "metrics": _as_place,
 }
 
 

@@ -31,7 +31,7 @@ from headwater.engine.events import Event, RowsGone, RowsPut
 from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all, without_giants
 from headwater.engine.plans import Outlet
 from headwater.engine.positions import ConnectorRecord, read_record
-from headwater.engine.pressure import Pressure
+from headwater.engine.pressure import Pressure, Underway
 from headwater.engine.queues import Queues
 from headwater.engine.schemas import Schemas
 from headwater.engine.store import TERM_KEY, Transaction, read_queue, shed_oldest
@@ -48,6 +48,7 @@ from headwater.runtime.worker import now_us
 log = logging.getLogger(__name__)
 
 POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts of it
+ROW_BYTES_GUESSED: Final = 1_000.0  # of a source that has brought none: what it may bring is bounded in bytes
 IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
 MANY_SOURCES: Final = 16  # from so many on their rows are gathered: a commit for each would cost more than the wait
 GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes longer to ask them all anyway
@@ -82,7 +83,7 @@ class SourceTask:
     has_giants: bool = False  # it has brought rows that are too large, which was said
     batches: int = 0
     rows: int = 0  # stored since it was opened
-    backlog: int = 0  # rows in the queues it fills, as of its last commit
+    row_bytes: float = ROW_BYTES_GUESSED  # that its latest rows took in the queues, each
     _sampled: float = 0.0
 
     def stamps(self, rows: int, born_us: int, share: float) -> tuple[Stamp, ...]:
@@ -100,6 +101,11 @@ class _Offer:
     task: SourceTask
     rows: Rows | None  # None says that the source has ended
     puts: list[tuple[int, int, bytes]] = field(default_factory=list)  # instance, rows, entry
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the queues get."""
+        return sum(len(encoded) for _, _, encoded in self.puts)
 
 
 class SourcePump:
@@ -121,6 +127,8 @@ class SourcePump:
         """Begin without sources."""
         self._store, self._term, self._pressure, self._queues = store, term, pressure, queues
         self._rows_max = max(1, min(POLL_ROWS_MAX, pressure.config.app_rows // 4))
+        self._underway = Underway()
+        self._counting = threading.Lock()  # around the pressure and what is under way: several threads read sources
         self._any_paused = False
         self._sample_share = sample_share
         self._post, self._on_failed = post, on_failed
@@ -201,6 +209,7 @@ class SourcePump:
             self._any_paused |= task.paused
             with self._lock:
                 self._commit([offer for offer in offers if not offer.task.ended])
+            self._let_go(offers)
             if wait_us > 0:
                 threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
         self._close(task)
@@ -211,9 +220,11 @@ class SourcePump:
         What the first have ready must not wait until the last of a hundred has been asked.
         """
         waits_us = [int(IDLE_MAX_S * 1e6)]
+        self._measure()  # also without sources: what was under way is forgotten when it is counted
         for start in range(0, len(tasks), COMMIT_SOURCES):
             offers, wait_us = self._poll(tasks[start : start + COMMIT_SOURCES])
             self._commit(offers)
+            self._let_go(offers)
             waits_us.append(wait_us)
         self._any_paused = any(task.paused for task in tasks)
         return min(waits_us)
@@ -223,38 +234,62 @@ class SourcePump:
         offers: list[_Offer] = []
         now = now_us()
         wake_at = now + int(IDLE_MAX_S * 1e6)
-        self._measure(tasks)
+        self._measure()
         for task in tasks:
             if now < task.idle_until_us:
                 wake_at = min(wake_at, task.idle_until_us)
                 continue
-            task.paused = not self._pressure.may_read(task.app, task.spec.can_wait)
+            rows_max = self._rows_allowed(task)
+            task.paused = rows_max == 0
             if task.paused:
-                task.backlog = 0  # by the time we look again, the scheduler knows better
-            else:
-                offer = self._ask(task, now)
-                if offer is not None:
-                    offers.append(offer)
-                wake_at = min(wake_at, task.idle_until_us)
+                continue
+            offer = self._ask(task, rows_max, now)
+            if offer is not None:
+                self._bring(offer)
+                offers.append(offer)
+            wake_at = min(wake_at, task.idle_until_us)
         return offers, 0 if offers else wake_at - now_us()
 
-    def _measure(self, tasks: Sequence[SourceTask]) -> None:
-        """Tell the pressure what waits: what the scheduler knows, and what we have just stored and it may not."""
-        rows = dict(self._queues.rows_of_app)
-        for task in tasks:
-            rows[task.app] = max(rows.get(task.app, 0), task.backlog)
-        self._pressure.measure(self._queues.bytes_held, rows)
+    def _measure(self) -> None:
+        """Tell the pressure what waits: what the scheduler knows, and what is on its way there."""
+        with self._counting:
+            held = self._queues.bytes_held + self._underway.uncounted(self._queues)
+            self._pressure.measure(held, self._underway.rows_of_app(self._queues), self._underway.in_hand())
 
-    def _ask(self, task: SourceTask, now: int) -> _Offer | None:
+    def _rows_allowed(self, task: SourceTask) -> int:
+        """Return how many rows a source may bring now: as many as there is room for, or none if it is to pause."""
+        with self._counting:
+            if not self._pressure.may_read(task.app, task.spec.can_wait):
+                return 0
+            if not task.spec.can_wait:
+                return self._rows_max
+            return max(1, min(self._rows_max, int(self._pressure.room() / task.row_bytes)))
+
+    def _bring(self, offer: _Offer) -> None:
+        """Count what a source has brought, from now until the scheduler does."""
+        task, rows, size = offer.task, sum(rows for _, rows, _ in offer.puts), offer.bytes
+        if rows:
+            assert offer.rows is not None
+            task.row_bytes = size / offer.rows.batch.num_rows
+        with self._counting:
+            self._underway.brought(id(task), task.app, rows, size)
+            self._pressure.brought(task.app, rows, size)
+
+    def _let_go(self, offers: Sequence[_Offer]) -> None:
+        with self._counting:
+            for offer in offers:
+                self._underway.let_go(id(offer.task))
+
+    def _ask(self, task: SourceTask, rows_max: int, now: int) -> _Offer | None:
         """Return what a source has; whatever goes wrong with it, or with its rows, is no concern of any other."""
         try:
-            return self._offer_of(task, now)
+            return self._offer_of(task, rows_max, now)
         except BaseException as failure:  # a user's iterable or generator may raise anything, SystemExit too
             self._fail(task, failure)
             return None
 
-    def _offer_of(self, task: SourceTask, now: int) -> _Offer | None:
-        match task.reader.poll(self._rows_max, now):
+    def _offer_of(self, task: SourceTask, rows_max: int, now: int) -> _Offer | None:
+        match task.reader.poll(rows_max, now):
             case Rows() as brought:
                 answer = self._without_giants(task, brought)
                 missing = _missing_key(task.outlets, answer.batch)
@@ -331,6 +366,10 @@ class SourcePump:
             for offer in offers:
                 events += self._make_room(txn, offer)
                 records.append(self._store_offer(txn, offer, events))
+        with self._counting:
+            for event in events:
+                if isinstance(event, RowsPut):
+                    self._underway.stored(event)
         for offer, record in zip(offers, records, strict=True):
             offer.task.record = record
             offer.task.rows += 0 if offer.rows is None else offer.rows.batch.num_rows
@@ -340,9 +379,7 @@ class SourcePump:
         task, rows = offer.task, offer.rows
         if rows is not None and offer.puts:
             self._schemas.ensure(txn, task.app, self._schemas.known(rows.batch.schema))
-        task.backlog = 0
         for instance, record in put_all(txn, task.app, offer.puts):
-            task.backlog += record.waiting_rows
             events.append(RowsPut(instance, record.put_rows, record.put_bytes, record.put_marks))
         before = task.record
         if rows is None:
@@ -351,7 +388,7 @@ class SourcePump:
 
     def _make_room(self, txn: Transaction, offer: _Offer) -> list[Event]:
         """Shed the oldest rows of a source that cannot wait when the disk budget is used up."""
-        coming = sum(len(encoded) for _, _, encoded in offer.puts)
+        coming = offer.bytes
         if offer.task.spec.can_wait or self._pressure.to_shed(coming) == 0:
             return []
         self._pressure.correct(self._bytes_held(txn))

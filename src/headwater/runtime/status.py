@@ -46,7 +46,8 @@ class OperatorStatus:
     compute_us: int
     busy_us: int
     turns: int
-    note: str = ""  # "paused", "ended", what a source or sink has to say
+    note: str = ""  # "paused", "ended", "failed"
+    told: str = ""  # what a source or sink has to say: where it is connected, what it waits for, what it met
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from headwater.dataflow.connectors import told_by
 from headwater.engine.queues import Queue
 from headwater.model.histogram import Histogram
 from headwater.model.ids import InstanceId
@@ -50,7 +51,7 @@ def app_status(node: "Node", app: "App", *, ledger: bool) -> AppStatus:
         queue = node.dispatcher.scheduler.queues.find(task.instance)
         parts.append(_sink(task, stages[task.instance.number], queue, now))
     return AppStatus(
-        name=app.name,
+        name=app.kept_as or app.name,
         state=app.state,
         error="" if app.error is None else str(app.error),
         started_us=app.started_us,
@@ -79,7 +80,8 @@ def _milliseconds(duration_us: float | None) -> float | None:
 
 def _source(task: SourceTask) -> OperatorStatus:
     note = "ended" if task.ended else "paused" if task.paused else ""
-    return OperatorStatus(task.name, "source", 0, 1, task.rows, task.rows, 0, 0, 0, 0, 0, 0, 0, note)
+    told = told_by(task.reader)
+    return OperatorStatus(task.name, "source", 0, 1, task.rows, task.rows, 0, 0, 0, 0, 0, 0, 0, note, told)
 
 
 def _chain(name: str, stage: int, queues: list[Queue], now: int) -> OperatorStatus:
@@ -105,4 +107,5 @@ def _sink(task: SinkTask, stage: int, queue: Queue | None, now: int) -> Operator
     waiting = 0 if queue is None else queue.waiting
     empty = 0 if queue is None else queue.empty_total_us(now)
     note = "failed" if task.failed else ""
-    return OperatorStatus(task.name, "sink", stage, 1, task.rows, task.rows, waiting, empty, 0, 0, 0, 0, 0, note)
+    told = told_by(task.writer)
+    return OperatorStatus(task.name, "sink", stage, 1, task.rows, task.rows, waiting, empty, 0, 0, 0, 0, 0, note, told)

@@ -50,12 +50,14 @@ class Workforce:
         dispatcher: Dispatcher,
         *,
         spark: SharedSpark | None,
+        on_step: Callable[[str], None],
         on_note: Callable[[str], None],
         on_mistake: Callable[[BaseException], None],
     ) -> None:
-        """Hire nobody yet."""
+        """Hire nobody yet; `on_step` hears what a start waits for."""
         self._config, self._run_directory, self._address, self._store = config, run_directory, address, store
-        self._dispatcher, self._on_note, self._on_mistake = dispatcher, on_note, on_mistake
+        self._dispatcher, self._on_step = dispatcher, on_step
+        self._on_note, self._on_mistake = on_note, on_mistake
         self.pool: Pool = (
             SparkPool(
                 run_directory,
@@ -80,6 +82,7 @@ class Workforce:
     def start(self) -> None:
         """Start Spark, and wait until the first workers are there; if it is lost before, it is started again."""
         self._dispatcher.use(self.pool)
+        self._on_step(self._first_step())
         self.pool.start(self._lost)
         self._outage.back(time.monotonic())
         try:
@@ -93,8 +96,16 @@ class Workforce:
             if self._ending.wait(LOOK_S):
                 raise StartCutShort
 
+    def _first_step(self) -> str:
+        if not self._config.spark:
+            return "starting worker threads"
+        master = self._config.spark_master
+        return "starting Spark: waiting for its JVM" if master is None else f"starting Spark: waiting for {master}"
+
     def _begin_epoch(self) -> None:
         wanted = self._dispatcher.ask(self._dispatcher.workers_wanted)
+        if self._config.spark:
+            self._on_step(f"starting Spark: waiting for {wanted} {'worker' if wanted == 1 else 'workers'}")
         self._dispatcher.begin_epoch(wanted)
         came = self._dispatcher.wait_for_workers(
             wanted, START_S, lambda: bool(self._lost_again) or self._ending.is_set()

@@ -76,8 +76,8 @@ class FewNodes:
         """Run something on the loop of the nodes."""
         return self._loop.do(coroutine)
 
-    def add(self, zone: str = "here") -> NodeService:
-        """Start one more, and wait until it is in the ring."""
+    def add(self, zone: str = "here", **more: Any) -> NodeService:
+        """Start one more, with what is said of its settings besides, and wait until it is in the ring."""
         number = len(self.nodes)
         settings = NodeSettings(
             listen=f"127.0.0.1:{0 if self._certs is None else free_port()}",
@@ -88,6 +88,7 @@ class FewNodes:
             insecure=self._certs is None,
             workers=1,
             no_spark=True,
+            **more,
         )
         node = NodeService(settings)
         self.nodes.append(node)

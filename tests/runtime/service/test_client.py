@@ -9,8 +9,9 @@ import pytest
 
 import headwater as hw
 from headwater.model.errors import ConfigError
+from headwater.runtime.flow_file import load_flows
 from headwater.runtime.service.client import Cluster
-from tests.runtime.service.few_nodes import FewNodes
+from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 
 
 def test_a_flow_that_was_built_here_cannot_be_submitted_and_the_reason_is_told(tmp_path: Path) -> None:
@@ -44,3 +45,32 @@ def test_a_user_whom_the_machine_knows_by_a_number_alone_is_called_by_that() -> 
     )
     told = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, timeout=500, check=True)
     assert told.stdout == "54321\n"
+
+
+FLOW = """
+import headwater as hw
+
+rows = hw.read.generator(lambda first, count: {"n": range(first, first + count)}, rows=100)
+flow = hw.flow("halves", rows.filter(hw.col("n") < 50).sink(hw.to.nothing()))
+"""
+
+
+def test_a_run_here_and_an_app_in_a_cluster_end_with_results_of_one_kind(tmp_path: Path) -> None:
+    """The same flow has the same figures in both; what only one of them can know is empty in the other."""
+    (tmp_path / "halves.py").write_text(FLOW)
+    here = hw.run(load_flows(str(tmp_path / "halves.py"))[0], spark=False)
+    with FewNodes(tmp_path) as few:
+        few.add()
+        with few.client(0) as cluster:
+            cluster.submit(tmp_path / "halves.py")
+            there = cluster.wait("halves", PATIENCE_S)
+            status = cluster.status("halves")
+    for result in (here, there):
+        assert isinstance(result, hw.RunResult)
+        assert (result.name, result.rows_in, result.rows_out, result.waiting) == ("halves", 100, 50, 0)
+        assert (result.is_balanced, result.errors, result.error) == (True, [], "")
+        assert result.ledger.dropped == {"filtered": 50}
+    assert (here.state, here.latency.rows > 0, len(here.operators)) == ("finished", True, 3)
+    assert (here.id, here.parts, here.version) == ("", [], None)
+    assert (there.id, there.parts, there.version, there.homes) == (status.id, status.parts, 1, status.homes)
+    assert (there.latency.p50, there.operators, there.started_us) == (None, (), None)

@@ -65,8 +65,8 @@ def test_of_two_apps_with_one_target_the_second_waits_visibly_until_the_first_ha
         assert (status.state, status.rows_out) == ("troubled", 0)
         assert rows_of(out, "second") == []
         here.stop("first")
-        status = there.wait("second", PATIENCE_S)
-        assert (status.rows_in, status.rows_out, status.is_balanced, status.errors) == (100, 100, True, [])
+        result = there.wait("second", PATIENCE_S)
+        assert (result.rows_in, result.rows_out, result.is_balanced, result.errors) == (100, 100, True, [])
     assert rows_of(out, "second") == list(range(100))
     first = rows_of(out, "first")
     assert first == list(range(len(first)))

@@ -84,8 +84,8 @@ def test_a_file_that_comes_later_is_read_then_and_its_lack_is_told_with_the_node
         assert error.startswith(f"{reading}: source 'lines' cannot be opened: ")
         assert str(lines) in error
         lines.write_text('{"n": 1}\n{"n": 2}\n')
-        status = cluster.wait("copying", PATIENCE_S)
-    assert (status.rows_in, status.errors, status.is_balanced) == (2, [], True)
+        result = cluster.wait("copying", PATIENCE_S)
+    assert (result.rows_in, result.errors, result.is_balanced) == (2, [], True)
     assert [json.loads(line)["n"] for line in out.read_text().splitlines()] == [1, 2]
 
 
@@ -121,8 +121,8 @@ def test_a_node_that_lacks_what_a_flow_needs_is_named_and_goes_on_once_it_has_it
         assert any(error.startswith(f"{reading}: the flow cannot run here") for error in status.errors)
         assert any(str(needed) in error for error in status.errors)
         needed.touch()
-        status = cluster.wait("copying", PATIENCE_S)
-    assert (status.rows_in, status.rows_out, status.is_balanced) == (1, 1, True)
+        result = cluster.wait("copying", PATIENCE_S)
+    assert (result.rows_in, result.rows_out, result.is_balanced) == (1, 1, True)
 
 
 def test_what_nobody_foresaw_keeps_an_app_waiting_but_not_for_ever(few: FewNodes, tmp_path: Path) -> None:
@@ -140,5 +140,5 @@ def test_what_nobody_foresaw_keeps_an_app_waiting_but_not_for_ever(few: FewNodes
             pass
         assert any(error.startswith(f"{reading}: unforeseen (") for error in status.errors)
         in_the_way.unlink()
-        status = cluster.wait("copying", PATIENCE_S)
-    assert (status.rows_in, status.rows_out, status.errors, status.is_balanced) == (2, 2, [], True)
+        result = cluster.wait("copying", PATIENCE_S)
+    assert (result.rows_in, result.rows_out, result.errors, result.is_balanced) == (2, 2, [], True)

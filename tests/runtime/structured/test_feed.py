@@ -1,5 +1,6 @@
 """From a source to files."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from headwater.connectors.sources import IterableSource
 from headwater.model.errors import FlowError, SchemaMismatch
 from headwater.operators.watermarks import WithWatermark
-from headwater.runtime.structured.feed import FILES_AHEAD, Feeder
+from headwater.runtime.structured.feed import FILES_AHEAD, SAMPLE_ROWS, Feeder
 from tests.runtime.structured.readings import READINGS, readings
 
 
@@ -95,3 +96,15 @@ def test_a_source_without_rows_or_declaration_is_refused(tmp_path: Path) -> None
         feeder_of([], tmp_path).schema(always)
     with pytest.raises(FlowError, match="source 's' has given no rows and declares no schema="):
         feeder_of([{"x": 1}], tmp_path / "later").schema(lambda: False)
+
+
+def test_instants_among_times_without_a_zone_stay_instants(tmp_path: Path) -> None:
+    """Where the first rows show both, all are instants; where they show none, one that follows is refused."""
+    noon = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - it has no zone
+    local, instant = [{"at": noon}], [{"at": noon.replace(tzinfo=UTC)}]
+    local_rows, instants = pa.RecordBatch.from_pylist(local), pa.RecordBatch.from_pylist(instant)
+    files = fed(feeder_of([local_rows, instants], tmp_path / "both"))
+    assert [row["at"].tzinfo is not None for rows in files for row in rows] == [True, True]
+    late = feeder_of([pa.RecordBatch.from_pylist(local * SAMPLE_ROWS), instants], tmp_path / "late")
+    with pytest.raises(SchemaMismatch, match="lose their zone"):
+        fed(late)

@@ -2,8 +2,8 @@
 
 with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
     cluster.submit("flow.py")
-    cluster.wait("rain")
-    print(cluster.status("rain").ledger)
+    result = cluster.wait("rain")
+    print(result.rows_out, result.is_balanced)
 """
 
 import getpass
@@ -21,6 +21,7 @@ from headwater.runtime.flow_file import load_flows
 from headwater.runtime.links.client import NodeClient, connect
 from headwater.runtime.links.credentials import Credentials, insecure_user, load_credentials
 from headwater.runtime.links.requests import RequestRefused
+from headwater.runtime.result import RunResult, result_in_cluster
 from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts, read_flow
 from headwater.runtime.service.options import with_kept
 from headwater.runtime.service.requests import (
@@ -261,12 +262,23 @@ class Cluster:
         on_look: Callable[[StatusTold], None] = lambda status: None,
         *,
         still_s: float | None = None,
-    ) -> StatusTold:
+    ) -> RunResult:
         """Wait until all sources of an app have ended and all its rows are out; raises if it fails or takes longer.
 
         Nodes that are away meanwhile are waited for, too. With `still_s` it also raises if the app has not run for so
-        long, but waited for something.
+        long, but waited for something. What is returned is what `headwater.run` returns.
         """
+        return result_in_cluster(self.at_rest(app, timeout_s, on_look, still_s=still_s))
+
+    def at_rest(
+        self,
+        app: str,
+        timeout_s: float | None = None,
+        on_look: Callable[[StatusTold], None] = lambda status: None,
+        *,
+        still_s: float | None = None,
+    ) -> StatusTold:
+        """Wait as `wait` does, and return the status as the app's owner tells it."""
         gives_up = math.inf if timeout_s is None else time.monotonic() + timeout_s
         stillness = Stillness(still_s, time.monotonic)
         before: StatusTold | None = None

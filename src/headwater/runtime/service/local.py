@@ -4,10 +4,10 @@ Each has its own store, port and place on the ring, and rows go from one to anot
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headwater.model.errors import ConfigError
 from headwater.node.events import NodeConfig as MachineConfig
@@ -39,14 +39,16 @@ class LocalNodes:
         tuned: Callable[[NodeConfig], NodeConfig] = few_spares,
         machine: MachineConfig | None = None,
         kind: type[NodeService] = NodeService,
+        settings: Callable[[int], Mapping[str, Any]] = lambda number: {},
     ) -> None:
         """Begin without nodes; each keeps what it has below `data`.
 
         They join others of this machine that are named, or else begin a ring. Experiments tune their engines and
-        machines, or have nodes of a kind that watches itself.
+        machines, or have nodes of a kind that watches itself; `settings` returns further ones of a node by its number.
         """
         self._data, self._links, self._capacity, self._join = data, links, capacity, tuple(join)
         self._tuned, self._machine, self._kind = tuned, machine, kind
+        self._settings = settings
         self._spark = SharedSpark() if spark else None
         self._made = 0
         self.nodes: list[NodeService] = []
@@ -76,6 +78,7 @@ class LocalNodes:
             links=self._links,
             workers=1,
             no_spark=self._spark is None,
+            **self._settings(self._made),
         )
         node = self._kind(settings, engine=self._tuned(settings.engine()), machine=self._machine, spark=self._spark)
         try:

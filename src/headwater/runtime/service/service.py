@@ -58,6 +58,7 @@ from headwater.runtime.config import NodeConfig
 from headwater.runtime.jvm import StartCutShort
 from headwater.runtime.links.refusals import Reason
 from headwater.runtime.links.wire import Wire
+from headwater.runtime.metrics import MetricsServer, serve_metrics
 from headwater.runtime.mistakes import Mistakes
 from headwater.runtime.node import Node as Engine
 from headwater.runtime.service.answering import Desk
@@ -119,6 +120,7 @@ class NodeService:
         self.broken = asyncio.Event()  # by a mistake of ours: nothing runs here any more, until it is started again
         self._congestion = 0.0  # as the machines know it
         self._identity = ExitStack()  # locked until it is closed
+        self._metrics: MetricsServer | None = None
         self.rates = Rates()
         self.mistakes = Mistakes()
         self.voice = Voice()
@@ -134,8 +136,10 @@ class NodeService:
         except StartCutShort:
             raise asyncio.CancelledError from None
         try:
+            self._serve_metrics()
             self._assemble()
         except HeadwaterError:
+            await asyncio.to_thread(self._close_metrics)
             self._identity.close()
             await asyncio.to_thread(self.engine.stop)
             raise
@@ -175,6 +179,20 @@ class NodeService:
         self._is_unwanted = True
         if hasattr(self, "engine"):
             self.engine.workforce.cut_short()
+
+    def _serve_metrics(self) -> None:
+        if (place := self.settings.metrics_place) is not None:
+            self._metrics = serve_metrics(self.engine, place[1], place[0])
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where metrics are served, if they are."""
+        return None if self._metrics is None else self._metrics.url
 
     def _rows_passed(self, instances: Sequence[InstanceId]) -> None:
         self.plant.rows_passed(instances)
@@ -442,6 +460,7 @@ class NodeService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.leave()
         await self.wire.close()
+        await asyncio.to_thread(self._close_metrics)
         await asyncio.to_thread(self.engine.stop)
         await asyncio.to_thread(forget_texts, self.settings.flows)
         self._identity.close()

@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from headwater.connectors.times import loses_zone, zone_lost
 from headwater.model.errors import FlowError
 
 _WIDER: Final = {
@@ -95,6 +96,8 @@ def table_in(table: pa.Table, form: pa.Schema) -> pa.Table:
 def _cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if column.type == kind:
         return column
+    if loses_zone(column.type, kind):
+        raise ValueError(f"a column {zone_lost(column.type)}")
     return column.cast(kind, safe=not _has_nanoseconds(column.type))
 
 

@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.connectors.times import in_one_zone
 from headwater.dataflow.connectors import Ended, Idle, Rows, SourceSpec
 from headwater.model.errors import FlowError, SchemaMismatch
 from headwater.model.time import SECOND
@@ -79,7 +80,7 @@ class Feeder:
         if not self._sampled:
             self._sample(is_wanted)
             self._sampled = True
-        return unite(list(self._ahead)) if self._ahead else None
+        return unite(in_one_zone(self._ahead)) if self._ahead else None
 
     def _sample(self, is_wanted: Callable[[], bool]) -> None:
         rows = 0
@@ -162,7 +163,7 @@ class Feeder:
 
     def _stage_pending(self) -> None:
         if self._pending:
-            self._stage(unite(self._pending))
+            self._stage(unite(in_one_zone(self._pending)))
             self._pending.clear()
 
     def _stage(self, batch: pa.RecordBatch) -> None:
