@@ -12,7 +12,7 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.keys import encode_key, group_of, owner_of
 from headwater.model.time import seconds
-from headwater.node.events import MessageReceived
+from headwater.node.events import MessageReceived, NodeConfig
 from headwater.node.messages import PathAsked
 from headwater.sim.faults import NAMED
 from headwater.sim.flow_story import FlowStory
@@ -85,9 +85,10 @@ def test_a_function_that_raises_is_told_by_its_name_and_not_as_a_flow_without_an
         undisturbed(compile_flow(flow))
 
 
-def whole_world(seed: int, nodes: int) -> FlowWorld:
+def whole_world(seed: int, nodes: int, config: NodeConfig | None = None) -> FlowWorld:
     """Return a ring that nothing has disturbed."""
     world = FlowWorld(seed, nodes=nodes, zones=2, links_fail=False, witness=Witness())
+    world.config = config or world.config
     world.add()
     for _ in range(nodes - 1):
         world.join()

@@ -16,7 +16,8 @@ def is_kept(entry: m.Entry, placed: m.Placed) -> bool:
 
 def is_lost(ground: Ground, entry: m.Entry, placed: m.Placed, deployment: Deployment) -> bool:
     """Whether a host has been silent for longer than what it runs can wait."""
-    patience = ground.config.keeper_silence_max if is_kept(entry, placed) else ground.config.host_silence_max
+    has_to_wait = is_kept(entry, placed) and not entry.may_begin_anew(placed)
+    patience = ground.config.keeper_silence_max if has_to_wait else ground.config.host_silence_max
     return deployment.heard.setdefault(placed.host.id, ground.now) < ground.now - patience
 
 
@@ -35,4 +36,5 @@ def may_read(ground: Ground, entry: m.Entry, deployment: Deployment) -> bool:
     if deployment.runs_since is None:
         deployment.runs_since = ground.now
     is_silent = ground.now - deployment.runs_since > ground.config.owner_silence_max
-    return is_agreed(ground, entry, deployment) and (deployment.owner_knows or is_silent)
+    is_known = deployment.owner_knows or deployment.ran_before
+    return is_agreed(ground, entry, deployment) and (is_known or is_silent)

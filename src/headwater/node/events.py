@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headwater.engine.cuts import UNCUT
 from headwater.engine.store import QueueRecord
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
@@ -142,6 +143,7 @@ class StartInstance(NamedTuple):
     flow: bytes
     key: NodeId
     lot: Lot = (0, 0)
+    cut: Lot = UNCUT  # take only rows that are sent under it
 
 
 class AwaitInstance(NamedTuple):
@@ -281,6 +283,7 @@ class CarryingConfig:
     answer: Duration = Duration(SECOND // 2)  # then what was sent is sent again: a slow link's round trip, and a commit
     answer_max: Duration = Duration(8 * SECOND)  # each time twice as long as before
     direct_tries: int = 2  # unanswered, rows climb the tree again instead of going where they last went
+    behind_tries: int = 6  # unanswered by any other, rows go to a host that was passed over: half a minute
     tell: Duration = Duration(3 * SECOND)  # between two words of a host to the nodes on its way up
     bound_kept: Duration = Duration(10 * SECOND)  # three such words: then a binding is forgotten
     home_asked: Duration = SECOND  # between two questions of a root to a steward

@@ -36,10 +36,11 @@ from headwater.node.events import (
 )
 from headwater.node.messages import Placed
 from headwater.node.node import Node
+from headwater.node.row_messages import RowsCut
 from headwater.node.specs import app_spec
 from headwater.sim.memory_store import MemoryStore
 from headwater.sim.network import Links
-from headwater.sim.plant import Disk, Plant, Row, ledger_in
+from headwater.sim.plant import Disk, Plant, Row, ledger_in, unsettled_in
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
 
@@ -196,6 +197,8 @@ class FlowWorld(TroubledWorld):
         assert isinstance(node, PlantedNode)
         if any(self._is_placed(app, one, lot) for app in node.plant.apps for one, lot in node.plant.lots(app).items()):
             return  # it was restarted, and knows nothing of what others still look for there
+        if any(self._is_asked_about(app, address) for app in node.plant.apps):
+            return
         for app in node.plant.apps:
             self._accounts.setdefault(app, []).append(node.plant.ledger(app))
         self.note(f"{address} leaves", "leaves")
@@ -203,6 +206,22 @@ class FlowWorld(TroubledWorld):
         self.leave(address)
         self.draining.discard(address)
         del self._stores[address]
+
+    def _is_asked_about(self, app: str, address: str) -> bool:
+        """Whether a disk has rows of an app that this node, as it was lost before, may have taken: it has to say so.
+
+        Who still takes it for the host of what others run by now is told; as the service of a real node does it.
+        """
+        own = self.nodes[address].own
+        cuts = {one.instance: one.cut for one in self._placed.get(app, ((), False))[0] if one.host.id != own.id}
+        is_asked = False
+        for other, store in sorted(self._stores.items()):
+            left = unsettled_in(store, app, self.graphs[app])
+            is_asked |= own.id in left.hosts
+            for number in left.behind(own.id, cuts):
+                is_asked = True
+                self.transmit(address, other, RowsCut(own, app, number, cuts[number]))
+        return is_asked
 
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""

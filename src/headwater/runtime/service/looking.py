@@ -1,9 +1,10 @@
 """What a node tells of its part of an app: plain figures, with rates of the last seconds."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headwater.engine.cuts import Unsettled, unsettled
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
@@ -144,23 +145,32 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
     """Tell of all apps of which something is here. Not on the loop: the scheduler is asked."""
     busy = _busy_apps(plant) if parts else set()
     troubled = plant.troubles.apps()
-    told = {
-        part.id: PartInShort(
-            part.id,
-            part.key,
-            len(part.sources),
-            has_failed=part.app.state is AppState.FAILED,
-            is_troubled=part.id in troubled,
-            is_idle=part.app.id not in busy and all(task.ended for task in list(part.sources.values())),
-            is_open=True,
-        )
-        for part in parts
-    }
+    told = {part.id: _in_short(plant, part, is_busy=part.app.id in busy, troubled=troubled) for part in parts}
     unopened = {
         app: PartInShort(app, NodeId(wanted.key), 0, False, is_troubled=True, is_idle=False, is_open=False)
         for app, wanted in troubled.items()
     }
     return [one for _, one in sorted((unopened | told).items())]
+
+
+def _in_short(plant: Plant, part: Part, *, is_busy: bool, troubled: Container[str]) -> PartInShort:
+    left = _unsettled(plant, part)
+    has_ended = all(task.ended for task in list(part.sources.values()))
+    return PartInShort(
+        part.id,
+        part.key,
+        len(part.sources),
+        has_failed=part.app.state is AppState.FAILED,
+        is_troubled=part.id in troubled,
+        is_idle=has_ended and not is_busy and not left.hosts,
+        is_open=True,
+        unsettled=left,
+    )
+
+
+def _unsettled(plant: Plant, part: Part) -> Unsettled:
+    with plant.store.read() as snapshot:
+        return unsettled(snapshot, part.app.id, set(range(part.graph.instance_count)) - part.here)
 
 
 def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
