@@ -1,19 +1,20 @@
 """Rows in doubt: an instance without state begins anew elsewhere, since its host is lost with the rows that lay there.
 
-Such a beginning is a **cut**, named by the lot of the new placement (a fencing token). Rows that lie on the lost host's
-disk wait for it. Of those that a sender had sent there and that were not acknowledged, it cannot say whether the lost
-host has taken them, and perhaps committed what it made of them: they are in doubt. To send them to the new host could
-double them, to delete them could lose them. So the sender puts them into a queue of their own, which is bound to the
-lost host: when that is back, it takes the ones that it has not taken before, by the numbers they have, and acknowledges
-all. What lies there then travels to the new host like the rows of any sender.
+Such a beginning is a **cut**: it has the lot of the new placement (a fencing token) and names the host that was lost.
+Rows that lie on the lost host's disk wait for it. Of those that a sender had sent there and that were not acknowledged,
+it cannot say whether the lost host has taken them, and perhaps committed what it made of them: they are in doubt. To
+send them to the new host could double them, to delete them could lose them. So the sender puts them into a queue of
+their own, which is bound to the lost host: when that is back, it takes the ones that it has not taken before, by the
+numbers they have, and acknowledges all. What lies there then travels to the new host like the rows of any sender.
 
-A sender sends rows only to a host that has answered it, and remembers durably which, before it sends the first: so it
-knows who may have taken them. Everything sent under a cut travels in a channel of its own, under another name, that is,
+A sender sends rows only to a host that has answered it, and remembers durably that one has, before it sends the first:
+so nothing is in doubt that was never sent. If the instance had moved before it was lost, its last host knows what those
+before had taken. Everything sent under a cut travels in a channel of its own, under another name, that is,
 of its queues: the new host counts from the sender's next number on, and the lost one, should it ever run the instance
 again, confuses nothing. A host refuses what is sent under another cut than its own; so the sender learns of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple
 
@@ -44,12 +45,23 @@ from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId, InstanceNumber
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot
 
+CUTS_MAX: Final = 16  # of one instance: after so many losses it waits for its host, as one with state does
 UNCUT: Final[Lot] = (0, 0)
 _SELF: Final = bytes(ORIGIN_BYTES)  # what a queue of rows in doubt has, it has from the queue beside it
 
 
+class Cut(NamedTuple):
+    """An instance began anew under this lot, since this host was lost."""
+
+    lot: Lot
+    host: Peer
+
+
+Cuts = Annotated[tuple[Cut, ...], Meta(max_length=CUTS_MAX)]  # of one instance, the latest last
+
+
 class KnownCut(msgspec.Struct, array_like=True, frozen=True):
-    """Under which cut rows of an instance are sent from a store, and to whom: nobody else can have taken any."""
+    """Under which cut rows of an instance are sent from a store, and who was known to take them first."""
 
     lot: Lot = UNCUT
     host: Peer | None = None
@@ -64,6 +76,18 @@ class Doubt(msgspec.Struct, array_like=True, frozen=True):
 
 _KNOWN: Final = msgspec.msgpack.Decoder(KnownCut)
 _DOUBT: Final = msgspec.msgpack.Decoder(Doubt)
+
+
+def last_lot(cuts: Sequence[Cut]) -> Lot:
+    """Return the lot of the last cut; of an instance that was never cut there is one, too."""
+    return cuts[-1].lot if cuts else UNCUT
+
+
+def lost_since(lot: Lot, cuts: Sequence[Cut]) -> Peer | None:
+    """Return the only host that may say what became of rows that were sent under a cut: later ones refuse them."""
+    lots = [UNCUT, *(cut.lot for cut in cuts)]
+    place = lots.index(lot) if lot in lots else len(cuts)
+    return cuts[place].host if place < len(cuts) else None
 
 
 def origin_under(origin: bytes, lot: Lot) -> bytes:
@@ -102,13 +126,16 @@ def keep_host(txn: Transaction, instance: InstanceId, lot: Lot, host: Peer) -> N
     txn.put(cut_key(instance), msgspec.msgpack.encode(KnownCut(lot, host)))
 
 
-def obey_cut(txn: Transaction, instance: InstanceId, lot: Lot, tried: int | None = None) -> QueueRecord | None:
-    """Send or take rows of an instance under another cut from now on; return its queue if there is news.
+def obey_cuts(
+    txn: Transaction, instance: InstanceId, cuts: Sequence[Cut], own: Peer, tried: int | None = None
+) -> QueueRecord | None:
+    """Send or take rows of an instance under the last of these cuts from now on; return its queue if there is news.
 
-    Rows with numbers before `tried` (None: all) may have been sent to the host that was known, and are in doubt.
-    Nothing changes while rows that were sent under this very cut are: their numbers would be passed.
+    Rows with numbers before `tried` (None: all) may have been sent, if any host was known, and are in doubt unless we
+    are the host that was lost. Nothing changes while rows that were sent under this very cut are in doubt: their
+    numbers would be passed.
     """
-    known = known_cut(txn, instance)
+    known, lot = known_cut(txn, instance), last_lot(cuts)
     if known.lot == lot:
         return None
     if any(meant(one.number) == instance.number and doubt.lot == lot for one, doubt in doubts_of(txn, instance.app)):
@@ -116,7 +143,9 @@ def obey_cut(txn: Transaction, instance: InstanceId, lot: Lot, tried: int | None
     record = read_queue(txn, instance)
     until = record.next_sequence if tried is None else tried
     if known.host is not None and until > record.head_sequence:
-        record = _set_apart(txn, instance, until, Doubt(known.host, known.lot))
+        host = lost_since(known.lot, cuts) or known.host
+        if host.id != own.id:
+            record = _set_apart(txn, instance, until, Doubt(host, known.lot))
     txn.put(cut_key(instance), msgspec.msgpack.encode(KnownCut(lot)))
     return record
 
@@ -156,28 +185,23 @@ def forget_if_settled(txn: Transaction, apart: InstanceId) -> bool:
     return True
 
 
-class Sent(NamedTuple):
-    """To whom rows of an instance were sent last, and under which cut."""
-
-    instance: InstanceNumber
-    lot: Lot
-    host: NodeId
-
-
 class Unsettled(msgspec.Struct, array_like=True, frozen=True):
     """What a store has of an app that a host which was lost may have to answer for, if it is back."""
 
     hosts: Annotated[tuple[NodeId, ...], Meta(max_length=INSTANCES_MAX)] = ()  # that rows in doubt wait for
-    sent: Annotated[tuple[Sent, ...], Meta(max_length=INSTANCES_MAX)] = ()
+    sent: Annotated[
+        tuple[tuple[InstanceNumber, Lot], ...], Meta(max_length=INSTANCES_MAX)
+    ] = ()  # the instances of which rows have been sent, and under which cut
 
-    def behind(self, host: NodeId, cuts: Mapping[int, Lot]) -> list[int]:
-        """Return the instances that this store takes a host to have, which others run under these cuts."""
-        return [one.instance for one in self.sent if one.host == host and cuts.get(one.instance, one.lot) != one.lot]
+    def behind(self, host: NodeId, cuts: Mapping[int, Sequence[Cut]]) -> list[int]:
+        """Return the instances of which this store may have sent a host rows that was lost, and has yet to hear so."""
+        losses = ((number, lost_since(lot, cuts.get(number, ()))) for number, lot in self.sent)
+        return [number for number, lost in losses if lost is not None and lost.id == host]
 
 
 def unsettled(snapshot: Snapshot, app: AppId, instances: Iterable[int]) -> Unsettled:
     """Return what of an app is in doubt in a store, or may come to be when its senders hear of a loss."""
     hosts = {doubt.host.id for _, doubt in doubts_of(snapshot, app)}
     known = ((number, known_cut(snapshot, InstanceId(app, number))) for number in instances)
-    sent = [Sent(number, one.lot, one.host.id) for number, one in known if one.host is not None]
+    sent = [(number, one.lot) for number, one in known if one.host is not None]
     return Unsettled(tuple(sorted(hosts)[:INSTANCES_MAX]), tuple(sent))

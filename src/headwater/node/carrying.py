@@ -17,13 +17,14 @@ from typing import Final
 
 from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch
 from headwater.engine.cuts import (
-    UNCUT,
+    Cut,
     doubts_of,
     forget_if_settled,
     keep_host,
     known_cut,
+    last_lot,
     meant,
-    obey_cut,
+    obey_cuts,
     origin_under,
 )
 from headwater.engine.measuring import SCHEMA_BYTES_MAX
@@ -33,7 +34,6 @@ from headwater.model.batch import decode_entry
 from headwater.model.errors import StoreError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
-from headwater.model.terms import Lot
 from headwater.model.time import Instant
 from headwater.node import row_messages as m
 from headwater.node.dock import Dock, OpenApp
@@ -48,18 +48,18 @@ from headwater.overlay.trees import Trees
 BOUND: Final = ("bound", b"")
 
 Steward = Callable[[str], Peer | None]
-CutOf = Callable[[str, int], Lot | None]  # under which cut an instance is here; None: it is not
+CutsOf = Callable[[str, int], tuple[Cut, ...] | None]  # of an instance that is here; None: it is not
 
 
 class Carrying:
     """The part of a node that brings rows to where they are taken."""
 
     def __init__(
-        self, ground: Ground, trees: Trees, dock: Dock | None, steward_of: Steward, cut_of: CutOf = lambda *_: UNCUT
+        self, ground: Ground, trees: Trees, dock: Dock | None, steward_of: Steward, cuts_of: CutsOf = lambda *_: ()
     ) -> None:
         """Carry nothing; a node without a dock only shows others the way."""
         self._ground, self._trees, self._dock = ground, trees, dock
-        self._steward_of, self._cut_of = steward_of, cut_of
+        self._steward_of, self._cuts_of = steward_of, cuts_of
         self._config = ground.config.carrying
         self.apps: dict[str, OpenApp] = {}
         self.outboxes: dict[tuple[str, int], Outbox] = {}
@@ -393,17 +393,17 @@ class Carrying:
     def rows_cut(self, message: m.RowsCut) -> None:
         """Send the rows of an outbox as their host wants them, and set those apart that a lost one may have taken."""
         if not message.origin:
-            self.obey(message.app, message.instance, message.cut)
+            self.obey(message.app, message.instance, message.cuts)
             return
         outbox = self._sent_as(message.app, message.instance, message.origin)
         if outbox is None or outbox.bound_to is not None:
             return
-        is_behind = message.cut < outbox.cut  # it has yet to hear that it was passed over
+        is_behind = last_lot(message.cuts) < outbox.cut  # it has yet to hear that it was passed over
         if not is_behind or outbox.tries >= self._config.behind_tries:
-            self.obey(message.app, message.instance, message.cut)
+            self.obey(message.app, message.instance, message.cuts)
 
-    def obey(self, app: str, instance: int, cut: Lot) -> None:
-        """Send or take rows of an instance as one that was begun anew under this lot."""
+    def obey(self, app: str, instance: int, cuts: tuple[Cut, ...]) -> None:
+        """Send or take rows of an instance as one that was begun anew after these losses."""
         known, place = self.apps.get(app), (app, instance)
         if known is None or self._dock is None:
             return
@@ -411,7 +411,7 @@ class Carrying:
         tried = 0 if instance in known.here else None if outbox is None else outbox.tried
         try:
             with self._dock.store.write() as txn:
-                record = obey_cut(txn, identity, cut, tried)
+                record = obey_cuts(txn, identity, cuts, self._ground.own, tried)
         except StoreFull:
             return  # it is told again, when there may be room
         if record is None or instance in known.here:
@@ -508,13 +508,13 @@ class Carrying:
 
     def _keep_if_uncut(self, message: m.RowsSent, app: OpenApp) -> None:
         """Keep rows that nobody else can have taken: such as were sent since we began anew, if we did."""
-        sending, cut = message.sending, self._cut_of(message.sending.app, message.sending.instance)
-        if cut is None:
+        sending, cuts = message.sending, self._cuts_of(message.sending.app, message.sending.instance)
+        if cuts is None:
             return  # it is about to stop here, or to begin; the rows come again
-        if sending.cut == cut:
+        if sending.cut == last_lot(cuts):
             self._keep(message, app)
         else:
-            refused = m.RowsCut(self._ground.own, sending.app, sending.instance, cut, sending.origin)
+            refused = m.RowsCut(self._ground.own, sending.app, sending.instance, cuts, sending.origin)
             self._ground.send(message.keeper, refused)
 
     def _keep(self, message: m.RowsSent, app: OpenApp) -> None:

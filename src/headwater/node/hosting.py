@@ -7,7 +7,7 @@ steward that is silent, or knows nothing of an app yet, is no reason to stop it.
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.engine.cuts import UNCUT
+from headwater.engine.cuts import Cut
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot
 from headwater.model.time import Instant
@@ -37,7 +37,7 @@ class Hosted:
     is_arriving: bool = False  # what it had elsewhere has yet to come
     flow_bytes: int = 0  # that are kept until then
     strange_since: Instant | None = None  # no steward that we asked knows of it
-    cut: Lot = UNCUT
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(slots=True)
@@ -200,14 +200,16 @@ class Hosting:
         hosted = self.hosted.get((message.app, message.instance))
         return hosted is not None and hosted.lot == message.lot and not hosted.is_arriving
 
-    def beginning(self, app: str) -> list[tuple[int, Lot]]:
-        """Return the instances of an app that are to run here and have nothing to fetch, and under which cut."""
-        return [(number, one.cut) for (name, number), one in self.hosted.items() if name == app and not one.is_arriving]
+    def beginning(self, app: str) -> list[tuple[int, tuple[Cut, ...]]]:
+        """Return the instances of an app that are to run here and have nothing to fetch, and its cuts."""
+        return [
+            (number, one.cuts) for (name, number), one in self.hosted.items() if name == app and not one.is_arriving
+        ]
 
-    def cut_of(self, app: str, instance: int) -> Lot | None:
-        """Return under which cut an instance is here; None if it is not."""
+    def cuts_of(self, app: str, instance: int) -> tuple[Cut, ...] | None:
+        """Return the cuts of an instance that is here; None if it is not."""
         hosted = self.hosted.get((app, instance))
-        return None if hosted is None else hosted.cut
+        return None if hosted is None else hosted.cuts
 
     # --- instances ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +248,7 @@ class Hosting:
         if place in self.hosted and message.whence is not None:
             ground.emit(StopInstance(*place))
         hosted = Hosted(message.chain.operators, message.term, message.sender, message.anchor, ground.now, message.lot)
-        hosted.cut = message.cut
+        hosted.cuts = message.cuts
         self.hosted[place] = hosted
         self._changed()
         if message.whence is not None:
@@ -469,4 +471,4 @@ def _is_arriving(place: Place) -> bool:
 
 def _start(message: m.StartAsked) -> StartInstance:
     chain, anchor, flow = message.chain, message.anchor, message.flow
-    return StartInstance(message.app, message.instance, chain, anchor, flow, message.key, message.lot, message.cut)
+    return StartInstance(message.app, message.instance, chain, anchor, flow, message.key, message.lot, message.cuts)

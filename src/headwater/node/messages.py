@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from headwater.engine.cuts import UNCUT
+from headwater.engine.cuts import CUTS_MAX, Cuts
 from headwater.model.ids import INSTANCES_MAX, NAME_CHARS_MAX, AppName, InstanceNumber, Number, PlaceNumber
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot, Term, Version
@@ -105,7 +105,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
     anchor: Peer
     lot: Lot = (0, 0)  # of this placement; no other has the same
     whence: Whence | None = None
-    cut: Lot = UNCUT  # under which it began anew, if a host was lost
+    cuts: Cuts = ()  # how often it began anew since a host was lost
 
     def __post_init__(self) -> None:
         """Refuse more places to fetch it from than anybody names."""
@@ -150,7 +150,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         It keeps nothing but rows, and nothing of it is on its way to that host: what several may have taken, or have,
         nobody could tell apart.
         """
-        return self.spec.chains[placed.instance].is_stateless and placed.whence is None
+        is_stateless = self.spec.chains[placed.instance].is_stateless
+        return is_stateless and placed.whence is None and len(placed.cuts) < CUTS_MAX
 
     def is_newer_than(self, other: "Entry | None") -> bool:
         """Whether this entry counts, of these two."""
@@ -384,7 +385,7 @@ class StartAsked(Message, frozen=True, tag="ia"):
     load: Operators | None = None  # operators of others that I think run there; None: I have not asked
     lot: Lot = (0, 0)  # of its placement with you
     whence: Whence | None = None  # fetch what it had there, before it runs
-    cut: Lot = UNCUT
+    cuts: Cuts = ()
 
     def __post_init__(self) -> None:
         """Refuse more places to fetch it from than anybody names."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headwater.engine.channels import origin_of
-from headwater.engine.cuts import known_cut, origin_under
+from headwater.engine.cuts import known_cut, last_lot, origin_under
 from headwater.engine.moving import (
     BEGINNING,
     Place,
@@ -278,8 +278,8 @@ class Moving:
         fetching.turns = message.turns
         fetching.sought.sort(key=lambda one: one.lot != message.lot)  # the rest of it has to come from there, too
         if message.is_last:
-            self._carrying.obey(*spot, fetching.asked.cut)
-            if found.cut() != fetching.asked.cut:
+            self._carrying.obey(*spot, fetching.asked.cuts)
+            if found.cut() != last_lot(fetching.asked.cuts):
                 return  # it is asked for again, when that was possible
         try:
             self._keep(message, found, fetching)
@@ -300,7 +300,7 @@ class Moving:
                 found.clear(txn)
             put_piece(txn, found.plan, identity, message.held)
             if message.is_last:
-                origin = origin_under(origin_of(txn, dock.name, identity.app), fetching.asked.cut)
+                origin = origin_under(origin_of(txn, dock.name, identity.app), last_lot(fetching.asked.cuts))
                 standing = Standing(message.received, message.times)
                 operators = len(found.plan.operators)
                 record = take_up(txn, identity, origin, standing, fetching.asked.lot, operators)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.engine.channels import ORIGIN_BYTES
-from headwater.engine.cuts import UNCUT
+from headwater.engine.cuts import UNCUT, Cuts
 from headwater.engine.cutting import ENTRY_BYTES_MAX, ROW_BYTES_MAX
 from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.model.batch import SCHEMA_NAME_BYTES
@@ -77,14 +77,14 @@ class RowsKept(Message, frozen=True, tag="wk"):
 
 
 class RowsCut(Message, frozen=True, tag="wx"):
-    """This instance was begun anew under this lot, since a host was lost: send its rows as such.
+    """This instance was begun anew since these hosts were lost: send its rows as such.
 
     I refuse those of this outbox; or, without a name, I was that host, and whatever I had of yours you know by now.
     """
 
     app: AppName
     instance: InstanceNumber
-    cut: Lot
+    cuts: Cuts
     origin: Origin = b""
 
 

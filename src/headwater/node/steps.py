@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from headwater.engine.cuts import UNCUT
 from headwater.model.peers import Peer
 from headwater.model.time import SECOND, Instant
 from headwater.node import messages as m
@@ -220,7 +219,7 @@ class Steps:
             load,
             placed.lot,
             placed.whence,
-            placed.cut,
+            placed.cuts,
         )
         self._ground.send(placed.host, asked)
 
@@ -274,7 +273,7 @@ class Steps:
         deployment.refused |= gone
         if len(deployment.refused) > 64:
             deployment.refused = gone
-        fresh = {one.instance for one in whom if has_run is False and one.whence is None and one.cut == UNCUT}
+        fresh = {one.instance for one in whom if has_run is False and one.whence is None and not one.cuts}
         keep_something = {one.instance for one in whom if is_kept(entry, one)} - fresh
         deployment.moving |= {one: True if one in deployment.started else has_run for one in keep_something}
         deployment.lost |= keep_something if are_lost else set()

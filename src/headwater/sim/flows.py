@@ -213,7 +213,7 @@ class FlowWorld(TroubledWorld):
         Who still takes it for the host of what others run by now is told; as the service of a real node does it.
         """
         own = self.nodes[address].own
-        cuts = {one.instance: one.cut for one in self._placed.get(app, ((), False))[0] if one.host.id != own.id}
+        cuts = {one.instance: one.cuts for one in self._placed.get(app, ((), False))[0]}
         is_asked = False
         for other, store in sorted(self._stores.items()):
             left = unsettled_in(store, app, self.graphs[app])

@@ -176,7 +176,7 @@ class Draining:
         Who still takes it for the host of what others run by now is told, since from then on it sends nothing here.
         """
         own = self._node.own
-        cuts = {one.instance: one.cut for one in owned.placed if one.host.id != own.id}
+        cuts = {one.instance: one.cuts for one in owned.placed}
         asking = set()
         for look in looked:
             for part in (part for part in look.parts if part.id == owned.id and look.peer.id != own.id):
