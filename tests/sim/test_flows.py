@@ -159,13 +159,13 @@ def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() 
         return "totals" in node.seeking.owned and bool(node.seeking.owned["totals"].placed)
 
     assert world.run_until(has_agreed, at_most=60, step=0.01)
-    assert "totals" not in world._placed
+    assert not world.placed("totals")
     world.lose(owner, back_s=1.0)
     world.run(2.5)
-    assert "totals" not in world._placed, "what was being written is not there"
+    assert not world.placed("totals"), "what was being written is not there"
     world.disks.heal()
     assert world.run_until(world.is_done, at_most=300)
-    assert "totals" in world._placed
+    assert world.placed("totals")
     world.check_outputs({"totals": undisturbed(graph)})
 
 

@@ -36,6 +36,7 @@ class AppSubmitted:
     spec: AppSpec
     placed: tuple[Placed, ...] = ()
     has_run: bool = False
+    is_known: bool = False  # it was submitted before, so a steward may have it
 
 
 @dataclass(frozen=True, slots=True)

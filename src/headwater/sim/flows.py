@@ -17,7 +17,6 @@ from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.node.events import (
-    AppSubmitted,
     AwaitInstance,
     DrainWanted,
     EmptyInstance,
@@ -27,14 +26,12 @@ from headwater.node.events import (
     NodeStarted,
     NodeTicked,
     NoteDrained,
-    NotePlaced,
     NoteRefused,
     NoteRowsGone,
     NoteRowsPut,
     StartInstance,
     StopInstance,
 )
-from headwater.node.messages import Placed
 from headwater.node.node import Node
 from headwater.node.row_messages import RowsCut
 from headwater.node.specs import app_spec
@@ -107,7 +104,6 @@ class FlowWorld(TroubledWorld):
         self.graphs: dict[str, Graph] = {}
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
-        self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
         self._accounts: dict[str, list[Ledger]] = {}  # of nodes that have left for good
         self.draining: set[str] = set()
 
@@ -138,28 +134,14 @@ class FlowWorld(TroubledWorld):
         super()._come_back(address)
         if address in self.draining:
             self.tell(address, DrainWanted())
-        for app, (owner, _) in self.submitted.items():
-            if owner == address and app not in self.end_wanted:
-                self.tell(address, AppSubmitted(self.specs[app], *self._placed.get(app, ((), False))))
 
     def _do(self, address: str, effect: NodeEffect) -> None:
         super()._do(address, effect)
         match effect:
-            case NotePlaced(app, placed, has_run):
-                written = self.disks.written_at(address, self.timeline.now)
-                if written <= self.timeline.now:
-                    self._placed[app] = (placed, has_run)
-                else:
-                    self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
             case NoteDrained():
                 self.timeline.after(0, self._gone, address)
             case NoteRefused(sender, why):
                 raise Broken(f"{address} refused what {sender} sent: {why}", address)
-
-    def _keep_placed(self, owner: Node, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
-        """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
-        if self.nodes.get(owner.own.address) is owner:
-            self._placed[app] = (placed, has_run)
 
     # --- misfortune ---------------------------------------------------------------------------------------------------
 
@@ -187,7 +169,7 @@ class FlowWorld(TroubledWorld):
 
     def _is_placed(self, app: str, instance: int, lot: tuple[int, int]) -> bool:
         """Whether an app's owner knows an instance to be where it has this lot, or to be fetched from there."""
-        return any(lot in one.lots() for one in self._placed.get(app, ((), False))[0] if one.instance == instance)
+        return any(lot in one.lots() for one in self.placed(app) if one.instance == instance)
 
     def _gone(self, address: str) -> None:
         """Let a node be gone to which nothing is owed any more; what it has done stays in the books."""
@@ -213,7 +195,7 @@ class FlowWorld(TroubledWorld):
         Who still takes it for the host of what others run by now is told; as the service of a real node does it.
         """
         own = self.nodes[address].own
-        cuts = {one.instance: one.cuts for one in self._placed.get(app, ((), False))[0]}
+        cuts = {one.instance: one.cuts for one in self.placed(app)}
         is_asked = False
         for other, store in sorted(self._stores.items()):
             left = unsettled_in(store, app, self.graphs[app])

@@ -140,7 +140,7 @@ class NodeService:
         self._join()
         for owned in list(self.keeping.owned.values()):
             if not owned.has_ended:
-                self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
+                self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run, is_known=True))
                 if owned.is_ending:
                     self.end(owned.id)
         self.upgrades.go_on()
