@@ -152,6 +152,7 @@ def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() 
     for address in world.nodes:
         world.disks.slow(address, seconds(2))
     world.submit_flow(graph)
+    assert world.run_until(lambda: "totals" in world.submitted, at_most=10, step=0.1)
     owner = world.submitted["totals"][0]
 
     def has_agreed() -> bool:

@@ -53,6 +53,7 @@ class Deployment:
     moving: dict[int, bool | None] = field(default_factory=dict)  # need another host; whether theirs has their state
     lost: set[int] = field(default_factory=set)  # of those, such as have a host that is silent for long
     moved_at: Instant | None = None  # when a host last wanted to be rid of what it runs
+    begins_anew: bool = False  # what was placed elsewhere last, and nothing else has been since the owner agreed
     agreed: tuple[m.Placed, ...] = ()  # how the app is placed, as its owner said last
     proposed_since: Instant | None = None  # another placement, which the owner has not answered yet
     owner_knows: bool = False

@@ -111,7 +111,8 @@ class Steps:
             return
         placed = deployment.placed_at(entry, spots)
         deployment.started &= {one.instance for one in placed if one in entry.placed}
-        deployment.heard |= {one.host.id: self._ground.now for one in placed if one not in entry.placed}
+        placed_now = (one for one in placed if one not in entry.placed or one.instance in deployment.moving)
+        deployment.heard |= {one.host.id: self._ground.now for one in placed_now}
         deployment.moving.clear()
         deployment.lost.clear()
         self._start(self.change(entry, placed=placed, phase=AppPhase.STARTING), deployment)
@@ -269,6 +270,7 @@ class Steps:
         says whether it ran where it is, if that is known. If it did not, and came from nowhere, there is nothing.
         """
         gone = {placed.host.id for placed in whom}
+        deployment.begins_anew = are_lost and all(entry.may_begin_anew(one) for one in whom)
         is_full_everywhere = gone <= deployment.refused
         deployment.refused |= gone
         if len(deployment.refused) > 64:
