@@ -88,6 +88,7 @@ ALONE_S: Final = 10.0  # that a node without --join looks for those it knew befo
 UPKEEP_S: Final = 1.0
 LAST_ACT_S: Final = 20.0  # for what is being done when a node is stopped: state is copied, a broker dialled
 PEERS_S: Final = 30.0  # between two notes of who is there
+HEARD_MAX: Final = 10_000  # nodes of which is remembered when they were heard last
 ASK_S: Final = 10.0  # between two words of where our apps are, and two looks after what does not run here
 
 
@@ -116,6 +117,7 @@ class NodeService:
         self._is_active = asyncio.Event()
         self._is_stopping = self.has_left = False
         self._congestion = 0.0  # as the machines know it
+        self._heard_us: dict[NodeId, int] = {}  # when other nodes were heard, the latest last
         self._identity = ExitStack()  # locked until it is closed
         self.rates = Rates()
         self.mistakes = Mistakes()
@@ -243,7 +245,18 @@ class NodeService:
         self._timer = None
         self.handle(NodeTicked())
 
+    def heard_us(self, peer: Peer) -> int | None:
+        """Return when another node was last heard, if it was of late enough to be remembered."""
+        return self._heard_us.get(peer.id)
+
+    def _note_heard(self, peer: NodeId) -> None:
+        self._heard_us.pop(peer, None)
+        self._heard_us[peer] = now_us()
+        if len(self._heard_us) > HEARD_MAX:
+            del self._heard_us[next(iter(self._heard_us))]
+
     def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
+        self._note_heard(sender)
         if isinstance(message, Question | Answer):
             try:
                 self.asking.hear(message)
