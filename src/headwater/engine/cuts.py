@@ -50,14 +50,14 @@ UNCUT: Final[Lot] = (0, 0)
 _SELF: Final = bytes(ORIGIN_BYTES)  # what a queue of rows in doubt has, it has from the queue beside it
 
 
-class Cut(NamedTuple):
+class InstanceCut(NamedTuple):
     """An instance began anew under this lot, since this host was lost."""
 
     lot: Lot
     host: Peer
 
 
-Cuts = Annotated[tuple[Cut, ...], Meta(max_length=CUTS_MAX)]  # of one instance, the latest last
+Cuts = Annotated[tuple[InstanceCut, ...], Meta(max_length=CUTS_MAX)]  # of one instance, the latest last
 
 
 class KnownCut(msgspec.Struct, array_like=True, frozen=True):
@@ -78,12 +78,12 @@ _KNOWN: Final = msgspec.msgpack.Decoder(KnownCut)
 _DOUBT: Final = msgspec.msgpack.Decoder(Doubt)
 
 
-def last_lot(cuts: Sequence[Cut]) -> Lot:
+def last_lot(cuts: Sequence[InstanceCut]) -> Lot:
     """Return the lot of the last cut; of an instance that was never cut there is one, too."""
     return cuts[-1].lot if cuts else UNCUT
 
 
-def lost_since(lot: Lot, cuts: Sequence[Cut]) -> Peer | None:
+def lost_since(lot: Lot, cuts: Sequence[InstanceCut]) -> Peer | None:
     """Return the only host that may say what became of rows that were sent under a cut: later ones refuse them."""
     lots = [UNCUT, *(cut.lot for cut in cuts)]
     place = lots.index(lot) if lot in lots else len(cuts)
@@ -127,7 +127,7 @@ def keep_host(txn: Transaction, instance: InstanceId, lot: Lot, host: Peer) -> N
 
 
 def obey_cuts(
-    txn: Transaction, instance: InstanceId, cuts: Sequence[Cut], own: Peer, tried: int | None = None
+    txn: Transaction, instance: InstanceId, cuts: Sequence[InstanceCut], own: Peer, tried: int | None = None
 ) -> QueueRecord | None:
     """Send or take rows of an instance under the last of these cuts from now on; return its queue if there is news.
 
@@ -193,7 +193,7 @@ class Unsettled(msgspec.Struct, array_like=True, frozen=True):
         tuple[tuple[InstanceNumber, Lot], ...], Meta(max_length=INSTANCES_MAX)
     ] = ()  # the instances of which rows have been sent, and under which cut
 
-    def behind(self, host: NodeId, cuts: Mapping[int, Sequence[Cut]]) -> list[int]:
+    def behind(self, host: NodeId, cuts: Mapping[int, Sequence[InstanceCut]]) -> list[int]:
         """Return the instances of which this store may have sent a host rows that was lost, and has yet to hear so."""
         losses = ((number, lost_since(lot, cuts.get(number, ()))) for number, lot in self.sent)
         return [number for number, lost in losses if lost is not None and lost.id == host]

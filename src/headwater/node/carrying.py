@@ -17,7 +17,7 @@ from typing import Final
 
 from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch
 from headwater.engine.cuts import (
-    Cut,
+    InstanceCut,
     doubts_of,
     forget_if_settled,
     keep_host,
@@ -48,7 +48,7 @@ from headwater.overlay.trees import Trees
 BOUND: Final = ("bound", b"")
 
 Steward = Callable[[str], Peer | None]
-CutsOf = Callable[[str, int], tuple[Cut, ...] | None]  # of an instance that is here; None: it is not
+CutsOf = Callable[[str, int], tuple[InstanceCut, ...] | None]  # of an instance that is here; None: it is not
 
 
 class Carrying:
@@ -402,7 +402,7 @@ class Carrying:
         if not is_behind or outbox.tries >= self._config.behind_tries:
             self.obey(message.app, message.instance, message.cuts)
 
-    def obey(self, app: str, instance: int, cuts: tuple[Cut, ...]) -> None:
+    def obey(self, app: str, instance: int, cuts: tuple[InstanceCut, ...]) -> None:
         """Send or take rows of an instance as one that was begun anew after these losses."""
         known, place = self.apps.get(app), (app, instance)
         if known is None or self._dock is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from headwater.engine.cuts import Cut
+from headwater.engine.cuts import InstanceCut
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot
 from headwater.model.time import Instant
@@ -108,7 +108,9 @@ class Deployment:
 
     def _elsewhere(self, entry: m.Entry, before: m.Placed, spot: Spot, lot: Lot) -> m.Placed:
         if before.instance in self.lost and entry.may_begin_anew(before):
-            return m.Placed(before.instance, spot.peer, spot.anchor, lot, cuts=(*before.cuts, Cut(lot, before.host)))
+            return m.Placed(
+                before.instance, spot.peer, spot.anchor, lot, cuts=(*before.cuts, InstanceCut(lot, before.host))
+            )
         return m.Placed(before.instance, spot.peer, spot.anchor, lot, self._whence(entry, before), before.cuts)
 
     def _whence(self, entry: m.Entry, before: m.Placed) -> m.Whence | None:

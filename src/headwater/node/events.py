@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.engine.cuts import Cut
+from headwater.engine.cuts import InstanceCut
 from headwater.engine.store import QueueRecord
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
@@ -144,7 +144,7 @@ class StartInstance(NamedTuple):
     flow: bytes
     key: NodeId
     lot: Lot = (0, 0)
-    cuts: tuple[Cut, ...] = ()  # take only rows that are sent under the last of them
+    cuts: tuple[InstanceCut, ...] = ()  # take only rows that are sent under the last of them
 
 
 class AwaitInstance(NamedTuple):

@@ -7,7 +7,7 @@ steward that is silent, or knows nothing of an app yet, is no reason to stop it.
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.engine.cuts import Cut
+from headwater.engine.cuts import InstanceCut
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot
 from headwater.model.time import Instant
@@ -37,7 +37,7 @@ class Hosted:
     is_arriving: bool = False  # what it had elsewhere has yet to come
     flow_bytes: int = 0  # that are kept until then
     strange_since: Instant | None = None  # no steward that we asked knows of it
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[InstanceCut, ...] = ()
 
 
 @dataclass(slots=True)
@@ -200,13 +200,13 @@ class Hosting:
         hosted = self.hosted.get((message.app, message.instance))
         return hosted is not None and hosted.lot == message.lot and not hosted.is_arriving
 
-    def beginning(self, app: str) -> list[tuple[int, tuple[Cut, ...]]]:
+    def beginning(self, app: str) -> list[tuple[int, tuple[InstanceCut, ...]]]:
         """Return the instances of an app that are to run here and have nothing to fetch, and its cuts."""
         return [
             (number, one.cuts) for (name, number), one in self.hosted.items() if name == app and not one.is_arriving
         ]
 
-    def cuts_of(self, app: str, instance: int) -> tuple[Cut, ...] | None:
+    def cuts_of(self, app: str, instance: int) -> tuple[InstanceCut, ...] | None:
         """Return the cuts of an instance that is here; None if it is not."""
         hosted = self.hosted.get((app, instance))
         return None if hosted is None else hosted.cuts

@@ -92,7 +92,7 @@ def beyond_limits(excused: Mapping[str, int], confirmed: int) -> list[str]:
 
 
 @dataclass(slots=True)
-class Kept:
+class OwnersRecord:
     """An app as its owner has it on its disk."""
 
     placed: tuple[Placed, ...] = ()
@@ -120,7 +120,7 @@ class TroubledWorld(NodeWorld):
         self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
         self._to_return: dict[str, Peer] = {}
         self._submissions = 0
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, OwnersRecord] = {}
         self._taken: dict[str, Instant] = {}  # when the owner of an app was told that a steward has it
         self._orphans: set[str] = set()  # apps whose owner's disk was lost
         self._undecided: set[str] = set()  # apps whose end was wanted of an owner whose disk was lost
@@ -250,7 +250,7 @@ class TroubledWorld(NodeWorld):
     def _take(self, owner: Node, spec: AppSpec) -> None:
         address = owner.own.address
         if self.nodes.get(address) is owner:
-            self._kept[spec.name] = Kept()
+            self._kept[spec.name] = OwnersRecord()
             super().submit(spec, address)
         else:
             self.note(f"{spec.name} was never confirmed", "submissions never confirmed")

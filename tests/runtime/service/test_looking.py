@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from headwater.engine.cuts import Cut
+from headwater.engine.cuts import InstanceCut
 from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND
@@ -126,7 +126,7 @@ def test_a_ledger_that_never_balances_is_told_after_a_few_looks() -> None:
 def test_rows_that_a_lost_node_has_of_a_chain_that_went_on_elsewhere_are_told_with_its_name() -> None:
     """The app goes on, and is not said to have ended while nobody knows what lies there."""
     app = owned()
-    anew = msgspec.structs.replace(app.placed[0], host=OWNER, cuts=(Cut((2, 1), HOST),))
+    anew = msgspec.structs.replace(app.placed[0], host=OWNER, cuts=(InstanceCut((2, 1), HOST),))
     app.placed = (anew, app.placed[1])
     source = part(OWNER, Ledger(100, 60, 0, 0, 0, departed=40))
     status = status_told(app, OWNER.address, [source], {HOST.address: SINCE})
