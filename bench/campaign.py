@@ -10,6 +10,7 @@ import argparse
 import json
 import multiprocessing
 import platform
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -20,15 +21,16 @@ from typing import Any, Final
 import headwater
 from headwater.console.sim import Tally
 from headwater.sim.story import told
+from headwater.sim.troubled import beyond_limits
 
 CHUNK: Final = 100
-SUMMED: Final = ("rings", "happened")
+SUMMED: Final = ("rings", "excused", "happened")
 
 
 def code_state() -> str:
     """Return a digest of the code that decides what happens in a story."""
     digest, root = blake2b(digest_size=8), Path(headwater.__file__).parent
-    for room in ("model", "overlay", "node", "planner", "sim"):
+    for room in ("model", "operators", "dataflow", "engine", "overlay", "node", "planner", "sim"):
         for path in sorted((root / room).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -66,6 +68,7 @@ def summed(chunks: Path, state: str) -> dict[str, Any]:
     }
     for name in SUMMED:
         total[name] = dict(sum((Counter(report[name]) for report in reports), Counter()))
+    total["beyond_limits"] = beyond_limits(total["excused"], total["apps"])
     return total
 
 
@@ -87,7 +90,9 @@ def main() -> None:
             task.result()
             report = write_report(given.seeds, given.faults, given.chunks, given.json)
             print(f"{number} of {len(wanted)} chunks; {report['failed']} failed", flush=True)
-    write_report(given.seeds, given.faults, given.chunks, given.json)
+    report = write_report(given.seeds, given.faults, given.chunks, given.json)
+    if report["failed"] or report["beyond_limits"]:
+        sys.exit("; ".join([f"{report['failed']} stories failed", *report["beyond_limits"]]))
 
 
 def write_report(wanted: int, faults: str, chunks: Path, output: Path) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from headwater.model.time import SECOND, Instant
 from headwater.node.events import MessageReceived, NodeConfig, NodeEffect, NodeEvent
 from headwater.node.messages import AnyNodeMessage, AppSpec, Entry
 from headwater.node.node import Node
+from headwater.sim.apps import random_spec
 from headwater.sim.network import Network
-from headwater.sim.nodes import NodeWorld, random_chains
+from headwater.sim.nodes import NodeWorld
 
 OPERATORS: Final = (7, 13)  # of an app, at least and at most: 10 on average
 SOURCES: Final = (1, 3)
@@ -69,7 +70,7 @@ def submit(world: NodeWorld, apps: int, within_s: float = 0.0) -> list[Deployed]
 def some_app(name: str, peers: Sequence[Peer], rng: Random) -> AppSpec:
     """Make an app of about ten operators with one to three sources, anywhere."""
     sources = tuple(rng.sample(peers, rng.randint(*SOURCES)))
-    return AppSpec(name, key_of(name), sources, random_chains(rng, rng.randint(*OPERATORS), len(sources)))
+    return random_spec(rng, name, sources, key_of(name), operators=rng.randint(*OPERATORS))
 
 
 def _deployed(world: NodeWorld, entry: Entry, steward: str) -> Deployed:

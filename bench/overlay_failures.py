@@ -2,6 +2,8 @@
 
 The ring is whole when every living node has its true leaves. An app is whole when one steward has it as running, every
 instance runs on the node that the steward placed it on, and every living source has its way to the root of the tree.
+Apps are such as real graphs make: what has no state is placed elsewhere; what has, and sinks, waits for its node, and
+is counted.
 """
 
 from bisect import bisect_left
@@ -26,6 +28,7 @@ class Recovery:
     ring_s: float
     dataflow_s: float
     messages_per_failure: float  # beyond what nodes send when they stand still
+    waiting: int  # instances whose state or output is on a lost node: they wait for it, and the rest goes on
 
 
 class Standing:
@@ -98,7 +101,9 @@ def recovery(world: NodeWorld, failures: int, number: int, standing: Standing) -
         if ring_s is not None and not apps:
             dataflow_s = passed_s
     extra = world.network.sent - sent - standing.sent_in(dataflow_s)
-    return Recovery(failures, ring_s, dataflow_s, extra / failures)
+    entries = (entry for node in world.nodes.values() for entry in node.register.entries.values())
+    waiting = sum(len(world.waiting(entry)) for entry in entries)
+    return Recovery(failures, ring_s, dataflow_s, extra / failures, waiting)
 
 
 class _Leaves:

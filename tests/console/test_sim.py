@@ -108,6 +108,7 @@ def test_where_no_bar_can_be_drawn_a_line_about_every_ten_seconds_tells_how_far_
         events=1,
         virtual_s=1.0,
         happened={},
+        excused={},
         healed_in_s=1.0,
         digest="",
         failure=None,

@@ -48,7 +48,9 @@ class Captured:
         world.submit_flow(compile_flow(hw.flow("few", rows.sink(hw.to.memory())), chaining=False))
         assert world.run_until(world.is_done, at_most=60)
         address, self.message = next(
-            (address, message) for address, message in self.seen if self._runs(address, message.sending.instance)
+            (address, message)
+            for address, message in self.seen
+            if message.sending.entries and self._runs(address, message.sending.instance)
         )
         node = world.nodes[address]
         assert isinstance(node, PlantedNode)

@@ -125,7 +125,8 @@ def connected() -> tuple[End, End]:
     sender, host = End("sender"), End("host", number=7)
     host.carrying.runs_here(APP, 0)
     sender.carrying.rows_wait(APP, 0)
-    sender.carrying.home_told(m.HomeTold(host.own, APP, 0, host.own))
+    origin = sender.carrying.apps[APP].origin
+    sender.carrying.rows_kept(m.RowsKept(host.own, APP, 0, origin, 0, 1 << 30))
     sender.said()
     return sender, host
 
@@ -308,7 +309,21 @@ def test_a_part_that_was_deleted_and_begins_again_is_not_taken_for_the_one_befor
     sender.put(20, 20)
     sender.carrying.home_told(m.HomeTold(host.own, APP, 0, host.own))
     deliver(sender, host)
+    deliver(sender, host)
     assert (sender.rows, host.rows) == ((2, 0), (5, 5))
+
+
+def test_rows_go_to_nobody_who_has_not_answered() -> None:
+    """Else a sender would not know who may have taken them, should that one be lost."""
+    sender, host = End("sender"), End("host", number=7)
+    host.carrying.runs_here(APP, 0)
+    sender.put(10, 10)
+    sender.carrying.home_told(m.HomeTold(host.own, APP, 0, host.own))
+    asked = sender.said()
+    assert [one.sending.entries for one in asked] == [()]
+    host.carrying.rows_sent(asked[0])
+    sender.carrying.rows_kept(host.said(m.RowsKept)[0])
+    assert [len(one.sending.entries) for one in sender.said()] == [2]
 
 
 def test_an_answer_from_before_a_part_was_deleted_is_not_heard() -> None:

@@ -12,7 +12,7 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.keys import encode_key, group_of, owner_of
 from headwater.model.time import seconds
-from headwater.node.events import MessageReceived
+from headwater.node.events import MessageReceived, NodeConfig
 from headwater.node.messages import PathAsked
 from headwater.sim.faults import NAMED
 from headwater.sim.flow_story import FlowStory
@@ -85,9 +85,10 @@ def test_a_function_that_raises_is_told_by_its_name_and_not_as_a_flow_without_an
         undisturbed(compile_flow(flow))
 
 
-def whole_world(seed: int, nodes: int) -> FlowWorld:
+def whole_world(seed: int, nodes: int, config: NodeConfig | None = None) -> FlowWorld:
     """Return a ring that nothing has disturbed."""
     world = FlowWorld(seed, nodes=nodes, zones=2, links_fail=False, witness=Witness())
+    world.config = config or world.config
     world.add()
     for _ in range(nodes - 1):
         world.join()
@@ -151,6 +152,7 @@ def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() 
     for address in world.nodes:
         world.disks.slow(address, seconds(2))
     world.submit_flow(graph)
+    assert world.run_until(lambda: "totals" in world.submitted, at_most=10, step=0.1)
     owner = world.submitted["totals"][0]
 
     def has_agreed() -> bool:
@@ -158,13 +160,13 @@ def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() 
         return "totals" in node.seeking.owned and bool(node.seeking.owned["totals"].placed)
 
     assert world.run_until(has_agreed, at_most=60, step=0.01)
-    assert "totals" not in world._placed
+    assert not world.placed("totals")
     world.lose(owner, back_s=1.0)
     world.run(2.5)
-    assert "totals" not in world._placed, "what was being written is not there"
+    assert not world.placed("totals"), "what was being written is not there"
     world.disks.heal()
     assert world.run_until(world.is_done, at_most=300)
-    assert "totals" in world._placed
+    assert world.placed("totals")
     world.check_outputs({"totals": undisturbed(graph)})
 
 

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from headwater.model.errors import ConfigError
+from headwater.model.time import seconds
 from headwater.sim.faults import NAMED, Crashes, Partitions, faults_named
 from headwater.sim.story import told
-from headwater.sim.troubled import TroubledWorld
+from headwater.sim.troubled import Excuse, TroubledWorld, beyond_limits
 from headwater.sim.witness import Witness
 
 
@@ -77,16 +78,62 @@ def test_a_broken_invariant_is_told_with_its_time_the_last_events_and_the_comman
     assert outcome.replay == "headwater sim --seed 2 --faults calm --nodes 3"
 
 
-def test_an_app_is_owed_while_its_owner_lives_and_forgiven_when_nobody_knew_of_it() -> None:
-    world = TroubledWorld(1, nodes=4, zones=1, links_fail=False, witness=Witness())
+def small_world(nodes: int = 4) -> TroubledWorld:
+    """Return a ring that nothing has disturbed."""
+    world = TroubledWorld(1, nodes=nodes, zones=1, links_fail=False, witness=Witness())
     world.add()
-    for _ in range(3):
+    for _ in range(nodes - 1):
         world.join()
         world.run(1)
+    return world
+
+
+def test_an_app_is_owed_while_its_owner_lives_and_excused_by_name_when_nobody_knew_of_it() -> None:
+    world = small_world()
     world.submit(world.random_app("owed", operators=1, sources=1), "n1")
-    world.submit(world.random_app("forgiven", operators=1, sources=1), "n2")
+    world.submit(world.random_app("excused", operators=1, sources=1), "n2")
     assert world.faults()
     world.lose("n2", back_s=None)  # before a word of the app has left it
     assert world.run_until(world.is_whole, at_most=120), world.faults()
     assert world.entries("owed")
-    assert not world.entries("forgiven")
+    assert not world.entries("excused")
+    assert world.excuses()[Excuse.NEVER_PASSED_ON] == 1
+
+
+def test_an_app_is_owed_whose_owner_comes_back_though_it_had_told_nobody() -> None:
+    """It was confirmed once it was on the owner's disk."""
+    world = small_world()
+    world.submit(world.random_app("owed", operators=1, sources=1), "n2")
+    world.lose("n2", back_s=5.0)
+    assert world.run_until(world.is_whole, at_most=120), world.faults()
+    assert world.entries("owed")
+    assert not world.excuses()
+
+
+def test_an_app_ends_whose_owner_was_restarted_when_it_was_to() -> None:
+    """Some steward has it, though nobody has told the owner so since it is back."""
+    world = small_world()
+    world.submit(world.random_app("over", operators=1, sources=1), "n2")
+    assert world.run_until(world.is_whole, at_most=60), world.faults()
+    world.end("over")
+    world.lose("n2", back_s=0.2)
+    assert world.run_until(lambda: "over" in world.ended, at_most=120)
+    assert world.run_until(world.is_whole, at_most=120), world.faults()
+
+
+def test_a_submission_that_was_never_on_a_disk_was_never_confirmed() -> None:
+    world = small_world()
+    for address in world.nodes:
+        world.disks.slow(address, seconds(1))
+    world.submit(world.random_app("nobody's", operators=1, sources=1), "n2")
+    world.lose("n2", back_s=None)
+    world.run(3)
+    assert world.happened["submissions never confirmed"] == 1
+    assert not world.specs
+
+
+def test_excuses_have_limits_that_few_stories_may_miss_by_chance_and_many_may_not() -> None:
+    assert beyond_limits({Excuse.ALL_WHO_KNEW: 3}, 50) == []
+    [told_of] = beyond_limits({Excuse.ALL_WHO_KNEW: 300}, 5_000)
+    assert told_of.startswith("300 of 5,000 apps are excused, and 1.0% may be")
+    assert beyond_limits({}, 0) == []

@@ -21,7 +21,7 @@ from headwater.model.errors import ConfigError
 from headwater.runtime.config import cores_here
 from headwater.sim.faults import faults_named
 from headwater.sim.story import NODES_MIN, Outcome
-from headwater.sim.troubled import NODES_MAX
+from headwater.sim.troubled import NODES_MAX, beyond_limits
 
 SEEDS: Final = 100
 SEEDS_AT_ONCE: Final = 8  # handed to a worker together: few enough that progress shows
@@ -82,7 +82,7 @@ def sim(
         console.print(f"report: {report}", soft_wrap=True, markup=False)
     if as_json:
         print(json.dumps(tally.report()))
-    raise typer.Exit(1 if tally.failed else 0)
+    raise typer.Exit(1 if tally.failed or tally.beyond_limits() else 0)
 
 
 def _refuse_nonsense(seeds: int, seed: int | None, nodes: int | None, workers: int | None, *, trace: bool) -> None:
@@ -131,6 +131,14 @@ class Tally:
         """Stories a second so far."""
         return len(self.outcomes) / max(1e-9, time.monotonic() - self.began)
 
+    def excused(self) -> dict[str, int]:
+        """Return how many apps were not as their users want them, by why that was nobody's fault."""
+        return dict(sorted(sum((Counter(one.excused) for one in self.outcomes), Counter()).items()))
+
+    def beyond_limits(self) -> list[str]:
+        """Return which excuses were needed too often."""
+        return beyond_limits(self.excused(), sum(one.apps for one in self.outcomes))
+
     def report(self) -> dict[str, Any]:
         """Return what is kept of a run."""
         outcomes = sorted(self.outcomes, key=lambda outcome: outcome.seed)
@@ -143,6 +151,8 @@ class Tally:
             "rings": _counts(one.nodes for one in outcomes),
             "apps": sum(one.apps for one in outcomes),
             "events": sum(one.events for one in outcomes),
+            "excused": self.excused(),
+            "beyond_limits": self.beyond_limits(),
             "happened": dict(sorted(sum((Counter(one.happened) for one in outcomes), Counter()).items())),
             "virtual_hours": round(sum(one.virtual_s for one in outcomes) / 3600, 2),
             "took_s": round(time.monotonic() - self.began, 1),
@@ -278,5 +288,9 @@ def _print_tally(console: Console, tally: Tally) -> None:
         soft_wrap=True,
         markup=False,
     )
+    for excuse, apps in report["excused"].items():
+        console.print(f"{apps:,} of {report['apps']:,} apps {excuse}", markup=False, soft_wrap=True)
+    for limit in report["beyond_limits"]:
+        console.print(f"too many: {limit}", markup=False, soft_wrap=True)
     for outcome in [one for one in tally.outcomes if one.failure is not None][FAILURES_TOLD:]:
         console.print(f"replay: {outcome.replay}", markup=False, soft_wrap=True)

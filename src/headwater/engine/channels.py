@@ -11,7 +11,7 @@ anew, and so does one that was rid of an app and has it again.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -150,6 +150,12 @@ def make_outbox(txn: Transaction, instance: InstanceId, schemas: Schemas) -> Non
     txn.put(queue_key(instance), record.pack())
 
 
+def make_outboxes(txn: Transaction, app: AppId, instances: Iterable[int], schemas: Schemas) -> None:
+    """Let all queues that nobody runs here begin with whole entries: a node may have been stopped in midst of some."""
+    for number in instances:
+        make_outbox(txn, InstanceId(app, number), schemas)
+
+
 def _without_first(snapshot: Snapshot, app: AppId, encoded: bytes, rows: int, schemas: Schemas) -> bytes:
     """Return an entry without its first rows."""
     entry = decode_entry(encoded)
@@ -205,6 +211,11 @@ def keep_received(txn: Transaction, instance: InstanceId, origin: bytes, until: 
         raise StoreError(f"no queue numbers its entries from {until}")
     known = read_received(txn, instance, origin)
     txn.put(received_key(instance, origin), _RECEIVED.pack(max(known.until, until), known.rows))
+
+
+def keep_received_rows(txn: Transaction, instance: InstanceId, origin: bytes, received: Received) -> None:
+    """Remember what has come for an instance from one store."""
+    txn.put(received_key(instance, origin), _RECEIVED.pack(*received))
 
 
 def read_received(snapshot: Snapshot, instance: InstanceId, origin: bytes) -> Received:

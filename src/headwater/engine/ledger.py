@@ -8,7 +8,8 @@ taken beyond what they made; neither is below zero. `copied` is what was put onc
 readers; `arrived` came from other nodes, `departed` went to them. The sides come
 from different places: counts that each turn commits, and the rows that really lie in the queues. So a row that is lost
 or doubled anywhere shows. The ledgers of all nodes add up to the app's: what has arrived and has not departed yet lies
-at both ends, until the receiver's word is heard.
+at both ends, until the receiver's word is heard. Rows in doubt (`engine/cuts.py`) have gone from one queue of a node to
+another.
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import all_received, rows_handed_on
+from headwater.engine.cuts import doubts_of
 from headwater.engine.reports import Counts, read_counts
 from headwater.engine.store import Snapshot, entries_prefix, read_queue
 from headwater.model.batch import entry_rows
@@ -90,8 +92,8 @@ def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
 def read_ledger(snapshot: Snapshot, app: AppId, graph: Graph, sources: Sequence[SourceCounts]) -> Ledger:
     """Add up an app's ledger from one snapshot of the store."""
     waiting, shed, arrived, departed, broken = 0, 0, 0, 0, []
-    for number in range(graph.instance_count):
-        instance = InstanceId(app, number)
+    in_doubt = [instance for instance, _ in doubts_of(snapshot, app)]
+    for instance in (*(InstanceId(app, number) for number in range(graph.instance_count)), *in_doubt):
         record = read_queue(snapshot, instance)
         lying = sum(entry_rows(encoded) for _, encoded in snapshot.scan(entries_prefix(instance))) - record.head_offset
         waiting += lying

@@ -21,7 +21,7 @@ from headwater.engine.store import (
     Snapshot,
     Transaction,
     given_key,
-    lot_instance,
+    key_number,
     lot_key,
     lots_prefix,
     queue_key,
@@ -74,7 +74,7 @@ def is_settled(snapshot: Snapshot, instance: InstanceId) -> bool:
 
 def all_lots(snapshot: Snapshot, app: AppId) -> dict[int, Lot]:
     """Return the lots of all instances of an app that run here, or did and have not been given away."""
-    return {lot_instance(key): _LOT.unpack(packed)[:2] for key, packed in snapshot.scan(lots_prefix(app))}
+    return {key_number(key): _LOT.unpack(packed)[:2] for key, packed in snapshot.scan(lots_prefix(app))}
 
 
 def keep_lot(txn: Transaction, instance: InstanceId, lot: Lot, *, settled: bool = True) -> None:

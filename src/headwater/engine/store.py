@@ -170,14 +170,29 @@ def given_key(instance: InstanceId) -> bytes:
     return _INSTANCE.pack(b"N", instance.app, instance.number)
 
 
+def cut_key(instance: InstanceId) -> bytes:
+    """Where it lies since which loss of a host rows for an instance are sent from here, or taken."""
+    return _INSTANCE.pack(b"K", instance.app, instance.number)
+
+
+def doubt_key(instance: InstanceId) -> bytes:
+    """Where it lies whom rows in doubt wait for, which have a queue of their own."""
+    return _INSTANCE.pack(b"W", instance.app, instance.number)
+
+
+def doubts_prefix(app: AppId) -> bytes:
+    """Where it lies whom the rows in doubt of an app wait for."""
+    return _APP.pack(b"W", app)
+
+
+def key_number(key: bytes) -> int:
+    """Return the number of the instance of which something lies at this key."""
+    return int(_INSTANCE.unpack(key)[2])
+
+
 def lots_prefix(app: AppId) -> bytes:
     """Where it lies under which lots instances of an app run here."""
     return _APP.pack(b"L", app)
-
-
-def lot_instance(key: bytes) -> int:
-    """Return the number of the instance whose lot lies at this key."""
-    return int(_INSTANCE.unpack(key)[2])
 
 
 def shapes_key(instance: InstanceId) -> bytes:
@@ -189,7 +204,7 @@ def app_prefixes(app: AppId) -> tuple[bytes, ...]:
     """Every range in which something of an app may lie."""
     return tuple(
         _APP.pack(letter, app)
-        for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B", b"D", b"U")
+        for letter in (b"M", b"Q", b"C", b"P", b"G", b"S", b"T", b"I", b"O", b"L", b"N", b"B", b"D", b"U", b"K", b"W")
     )
 
 
@@ -263,6 +278,20 @@ def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, byte
         record.put_marks + sum(rows == 0 for rows, _ in entries),
         record.taken_marks,
     )
+    txn.put(queue_key(instance), record.pack())
+    return record
+
+
+def begin_queue(
+    txn: Transaction, instance: InstanceId, since: int, until: int, entries: Iterable[tuple[int, bytes]]
+) -> QueueRecord:
+    """Begin a queue that has these entries, under the numbers that they have, and no others before `until`."""
+    rows = size = marks = 0
+    for sequence, encoded in entries:
+        txn.put(entry_key(instance, sequence), encoded)
+        count = entry_rows(encoded)
+        rows, size, marks = rows + count, size + len(encoded), marks + (count == 0)
+    record = QueueRecord(next_sequence=until, head_sequence=since, put_rows=rows, put_bytes=size, put_marks=marks)
     txn.put(queue_key(instance), record.pack())
     return record
 

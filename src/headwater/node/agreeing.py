@@ -4,6 +4,7 @@ The app's owner has agreed to where its instances are, and keeps that on its dis
 silent for too long is not waited for. What has run waits long for its host: nobody else can go on in its stead.
 """
 
+from headwater.model.time import Duration
 from headwater.node import messages as m
 from headwater.node.deployment import Deployment
 from headwater.node.part import Ground
@@ -15,19 +16,33 @@ def is_kept(entry: m.Entry, placed: m.Placed) -> bool:
 
 
 def is_lost(ground: Ground, entry: m.Entry, placed: m.Placed, deployment: Deployment) -> bool:
-    """Whether a host has been silent for longer than what it runs can wait."""
-    patience = ground.config.keeper_silence_max if is_kept(entry, placed) else ground.config.host_silence_max
+    """Whether a host has been silent for longer than what it runs can wait.
+
+    One that may have been restarted, and knows nothing of what it ran, is asked to run it again before others are.
+    """
+    config = ground.config
+    patience = config.host_silence_max
+    if is_kept(entry, placed) and not entry.may_begin_anew(placed):
+        patience = config.keeper_silence_max
+    elif is_kept(entry, placed) and placed.host.id not in ground.ring.known.dead:
+        patience = Duration(patience + config.start_tries_max * config.retry)
     return deployment.heard.setdefault(placed.host.id, ground.now) < ground.now - patience
 
 
 def is_agreed(ground: Ground, entry: m.Entry, deployment: Deployment) -> bool:
-    """Whether the app's owner has agreed to where it is placed; it is asked if not, but not for ever."""
+    """Whether the app's owner has agreed to where it is placed; it is asked if not, but not for ever.
+
+    What begins anew without state is in nobody's way, even if it does so twice: each row goes to one of the two. So an
+    owner that is lost together with a host is not waited for longer than the host was.
+    """
     if deployment.agreed == entry.placed or not any(chain.keeps for chain in entry.spec.chains):
         return True
     if deployment.proposed_since is None:
         deployment.proposed_since = ground.now
     ground.send(entry.owner, m.PlacementTold(ground.own, entry.spec.name, deployment.agreed, entry.placed))
-    return ground.now - deployment.proposed_since > ground.config.owner_silence_max
+    config = ground.config
+    patience = config.host_silence_max if deployment.begins_anew else config.owner_silence_max
+    return ground.now - deployment.proposed_since > patience
 
 
 def may_read(ground: Ground, entry: m.Entry, deployment: Deployment) -> bool:
@@ -35,4 +50,5 @@ def may_read(ground: Ground, entry: m.Entry, deployment: Deployment) -> bool:
     if deployment.runs_since is None:
         deployment.runs_since = ground.now
     is_silent = ground.now - deployment.runs_since > ground.config.owner_silence_max
-    return is_agreed(ground, entry, deployment) and (deployment.owner_knows or is_silent)
+    is_known = deployment.owner_knows or deployment.ran_before
+    return is_agreed(ground, entry, deployment) and (is_known or is_silent)

@@ -5,6 +5,9 @@ that knows where it runs: hosts tell the nodes on their way up which instances t
 and says so to the node whose outbox they lie in, which sends the next ones there directly, for as long as that works.
 At the root, rows for an instance that nobody has make its steward place it.
 
+Of an instance that was begun anew since its host was lost (`engine/cuts.py`), only rows are taken that were sent since:
+who sends others is told, and binds to the lost host what that one may have taken.
+
 A node on the way keeps nothing: rows lie in the outbox of the node that made them until they are durable where they are
 taken, whatever happens in between. What is not answered in time is sent again from the first unanswered entry on.
 """
@@ -13,6 +16,17 @@ from collections.abc import Callable
 from typing import Final
 
 from headwater.engine.channels import Stretch, check_entries, check_origin, hand_on, origin_of, read_stretch
+from headwater.engine.cuts import (
+    InstanceCut,
+    doubts_of,
+    forget_if_settled,
+    keep_host,
+    known_cut,
+    last_lot,
+    meant,
+    obey_cuts,
+    origin_under,
+)
 from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.engine.schemas import schemas_bytes
 from headwater.engine.store import read_queue, schema_key
@@ -34,14 +48,18 @@ from headwater.overlay.trees import Trees
 BOUND: Final = ("bound", b"")
 
 Steward = Callable[[str], Peer | None]
+CutsOf = Callable[[str, int], tuple[InstanceCut, ...] | None]  # of an instance that is here; None: it is not
 
 
 class Carrying:
     """The part of a node that brings rows to where they are taken."""
 
-    def __init__(self, ground: Ground, trees: Trees, dock: Dock | None, steward_of: Steward) -> None:
+    def __init__(
+        self, ground: Ground, trees: Trees, dock: Dock | None, steward_of: Steward, cuts_of: CutsOf = lambda *_: ()
+    ) -> None:
         """Carry nothing; a node without a dock only shows others the way."""
-        self._ground, self._trees, self._dock, self._steward_of = ground, trees, dock, steward_of
+        self._ground, self._trees, self._dock = ground, trees, dock
+        self._steward_of, self._cuts_of = steward_of, cuts_of
         self._config = ground.config.carrying
         self.apps: dict[str, OpenApp] = {}
         self.outboxes: dict[tuple[str, int], Outbox] = {}
@@ -68,6 +86,7 @@ class Carrying:
                 origin = origin_of(snapshot, self._dock.name, identity)
                 size = schemas_bytes(snapshot, identity)
             self.apps[app] = OpenApp(identity, key, origin, schemas_bytes=size)
+            self._send_doubtful(app)
 
     def closed(self, app: str) -> None:
         """Carry nothing of an app any more."""
@@ -79,6 +98,7 @@ class Carrying:
         """Take the rows of an instance from now on, and tell the nodes on the way up."""
         self.apps[app].here.add(instance)
         self._drop((app, instance))
+        self._send_doubtful(app)
         if instance not in self.apps[app].leaving:
             self._tell_up(app, (instance,))
         self._come_back()
@@ -106,7 +126,7 @@ class Carrying:
         """Whether no rows lie here that have to go elsewhere."""
         if self._dock is None:
             return True
-        with self._dock.store.read() as snapshot:
+        with self._dock.store.read() as snapshot:  # those of rows in doubt are among them
             queues = [read_queue(snapshot, outbox.instance) for outbox in self.outboxes.values()]
         return all(queue.head_sequence == queue.next_sequence for queue in queues)
 
@@ -161,11 +181,17 @@ class Carrying:
         place = (app, instance)
         outbox = self.outboxes.get(place)
         if outbox is None:
-            identity = InstanceId(known.id, instance)
-            with self._dock.store.read() as snapshot:
-                head = read_queue(snapshot, identity).head_sequence
-            outbox = self.outboxes[place] = Outbox(app, identity, head, head)
+            outbox = self.outboxes[place] = self._outbox(app, known, InstanceId(known.id, instance))
         self._send(outbox, patient=True)
+
+    def _outbox(self, app: str, known: OpenApp, identity: InstanceId) -> Outbox:
+        """Return what is to be sent of a queue; if there was a host before a restart, all of it may have been."""
+        assert self._dock is not None
+        with self._dock.store.read() as snapshot:
+            record, cut = read_queue(snapshot, identity), known_cut(snapshot, identity)
+        head = record.head_sequence
+        tried = head if cut.host is None else record.next_sequence
+        return Outbox(app, identity, head, head, tried, origin_under(known.origin, cut.lot), cut.lot)
 
     def due(self, place: tuple[str, int]) -> None:
         """Send what has waited for more, or again what has not been answered."""
@@ -185,6 +211,9 @@ class Carrying:
         config, now = self._config, self._ground.now
         wake = None
         while outbox.bytes_under_way < self._window(outbox):
+            if outbox.host is None and outbox.bound_to is None:
+                self._look_for_host(outbox)
+                break
             with self._dock.store.read() as snapshot:
                 stretch = read_stretch(snapshot, outbox.instance, outbox.sent, config.message_bytes)
             if stretch.until <= outbox.sent:
@@ -200,10 +229,16 @@ class Carrying:
         if wakes:
             self._ground.timers.set(("rows", outbox.place), min(wakes))
 
+    def _look_for_host(self, outbox: Outbox) -> None:
+        """Ask without rows who has an instance: those are sent to a host that has answered, and to no other."""
+        assert self._dock is not None
+        with self._dock.store.read() as snapshot:
+            record = read_queue(snapshot, outbox.instance)
+        if not outbox.under_way and record.next_sequence > outbox.sent:
+            self._dispatch(outbox, Stretch(outbox.sent, outbox.sent, ()))
+
     def _window(self, outbox: Outbox) -> int:
-        """Return how much may be under way: where nobody has answered yet, one message finds the way for all others."""
-        if outbox.host is None:
-            return 1
+        """Return how much may be under way."""
         room = self._config.window_bytes if outbox.room_bytes is None else outbox.room_bytes
         return max(1, min(room, self._config.window_bytes))  # one at least, whose answer tells of new room
 
@@ -214,21 +249,26 @@ class Carrying:
         sending = m.Sending(
             outbox.app,
             app.key,
-            outbox.instance.number,
-            app.origin,
+            meant(outbox.instance.number),
+            outbox.origin,
             outbox.base,
             stretch.since,
             until,
             entries,
             tuple((m.schema_name(identity), schema) for identity, schema in schemas),
+            outbox.cut,
+            None if outbox.bound_to is None else outbox.bound_to.id,
         )
-        outbox.sent = until
+        outbox.sent, outbox.tried = until, max(outbox.tried, until)
         if outbox.unanswered_since is None:
             outbox.unanswered_since = self._ground.now
         size, named = sum(len(encoded) for _, encoded in entries), tuple(identity for identity, _ in schemas)
         outbox.under_way.append(UnderWay(until, size, named))
         message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
-        self._bring_nearer(message, outbox.host)
+        if outbox.bound_to is None:
+            self._bring_nearer(message, outbox.host or outbox.hint)
+        else:
+            self._ground.send(outbox.bound_to, message)
 
     def _that_fit(
         self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]
@@ -256,24 +296,66 @@ class Carrying:
 
     def rows_kept(self, message: m.RowsKept) -> None:
         """Forget what the other end has, and send more."""
-        outbox = self.outboxes.get((message.app, message.instance))
-        if outbox is None or message.origin != self.apps[message.app].origin:
+        outbox = self._sent_as(message.app, message.instance, message.origin)
+        if outbox is None:
             return
         if message.until > self._end_of(outbox):
             self._refuse_answer(outbox, message)
             return
-        outbox.host, outbox.room_bytes, outbox.tries = message.sender, message.room_bytes, 0
+        is_first = outbox.host is None
+        if not self._knows_host(outbox, message.sender):
+            return
+        outbox.room_bytes, outbox.tries = message.room_bytes, 0
+        if is_first:
+            outbox.go_back()
         if message.lacks_schema:
             outbox.schemas.clear()
             outbox.go_back()
+        elif message.until <= outbox.base and is_first:
+            outbox.unanswered_since = None
         elif message.until <= outbox.base:
             outbox.unanswered_since = None
             return  # it has no room, or misses what came before: both are tried again in a while
         elif not self._hand_on(outbox, message.until):
             return
+        elif self._is_settled(outbox):
+            self._drop(outbox.place)
+            return
         else:
             outbox.keep_pace(self._ground.now)
         self._send(outbox, patient=True)
+
+    def _knows_host(self, outbox: Outbox, host: Peer) -> bool:
+        """Whether it is remembered that rows go to a host; False if the disk has no room for that at present."""
+        is_known = outbox.host is not None and outbox.host.id == host.id
+        if not is_known and outbox.bound_to is None:
+            assert self._dock is not None
+            try:
+                with self._dock.store.write() as txn:
+                    keep_host(txn, outbox.instance, outbox.cut, host)
+            except StoreFull:
+                return False
+        outbox.host = host
+        return True
+
+    def _sent_as(self, app: str, instance: int, origin: bytes) -> Outbox | None:
+        """Return the outbox whose rows travel under a name: an instance may have one beside others in doubt."""
+        return next(
+            (
+                outbox
+                for (name, number), outbox in self.outboxes.items()
+                if name == app and meant(number) == instance and outbox.origin == origin
+            ),
+            None,
+        )
+
+    def _is_settled(self, outbox: Outbox) -> bool:
+        """Whether no rows are in doubt any more, where some were; then their queue is forgotten."""
+        if outbox.bound_to is None:
+            return False
+        assert self._dock is not None
+        with self._dock.store.write() as txn:
+            return forget_if_settled(txn, outbox.instance)
 
     def _end_of(self, outbox: Outbox) -> int:
         assert self._dock is not None
@@ -302,8 +384,58 @@ class Carrying:
         outbox.base, outbox.sent = until, max(until, outbox.sent)
         outbox.under_way = [one for one in outbox.under_way if one.until > until]
         outbox.answer_by = None  # what is still under way gets its time anew
-        self._ground.emit(NoteRowsGone(outbox.instance, record))
+        if outbox.bound_to is None:
+            self._ground.emit(NoteRowsGone(outbox.instance, record))
         return True
+
+    # --- losses -------------------------------------------------------------------------------------------------------
+
+    def rows_cut(self, message: m.RowsCut) -> None:
+        """Send the rows of an outbox as their host wants them, and set those apart that a lost one may have taken."""
+        if not message.origin:
+            self.obey(message.app, message.instance, message.cuts)
+            return
+        outbox = self._sent_as(message.app, message.instance, message.origin)
+        if outbox is None or outbox.bound_to is not None:
+            return
+        is_behind = last_lot(message.cuts) < outbox.cut  # it has yet to hear that it was passed over
+        if not is_behind or outbox.tries >= self._config.behind_tries:
+            self.obey(message.app, message.instance, message.cuts)
+
+    def obey(self, app: str, instance: int, cuts: tuple[InstanceCut, ...]) -> None:
+        """Send or take rows of an instance as one that was begun anew after these losses."""
+        known, place = self.apps.get(app), (app, instance)
+        if known is None or self._dock is None:
+            return
+        identity, outbox = InstanceId(known.id, instance), self.outboxes.get(place)
+        tried = 0 if instance in known.here else None if outbox is None else outbox.tried
+        try:
+            with self._dock.store.write() as txn:
+                record = obey_cuts(txn, identity, cuts, self._ground.own, tried)
+        except StoreFull:
+            return  # it is told again, when there may be room
+        if record is None or instance in known.here:
+            return
+        self._ground.emit(NoteRowsGone(identity, record))
+        self._drop(place)
+        self._send_doubtful(app)
+        if record.next_sequence > record.head_sequence:
+            self.rows_wait(app, instance)
+
+    def _send_doubtful(self, app: str) -> None:
+        """Ask lost hosts to take what they have not taken of the rows that are in doubt."""
+        known = self.apps[app]
+        assert self._dock is not None
+        with self._dock.store.read() as snapshot:
+            found = list(doubts_of(snapshot, known.id))
+        for identity, doubt in found:
+            place = (app, identity.number)
+            if place not in self.outboxes:
+                outbox = self._outbox(app, known, identity)
+                outbox.cut, outbox.origin = doubt.lot, origin_under(known.origin, doubt.lot)
+                outbox.bound_to = doubt.host
+                self.outboxes[place] = outbox
+                self._send(outbox, patient=False)
 
     # --- the way ------------------------------------------------------------------------------------------------------
 
@@ -344,7 +476,9 @@ class Carrying:
         place = (message.app, message.instance)
         outbox = self.outboxes.get(place)
         if outbox is not None and message.host.id != self._ground.own.id:
-            outbox.host, outbox.tries = message.host, 0
+            if outbox.host is None or outbox.host.id != message.host.id:
+                outbox.forget_host()
+                outbox.hint, outbox.tries = message.host, 0
             outbox.go_back()
             self._send(outbox, patient=False)
         self._answer_seekers(place, message.host)
@@ -363,11 +497,25 @@ class Carrying:
         """
         sending = message.sending
         app = self.apps.get(sending.app)
-        if app is not None and sending.instance in app.here | app.leaving:
-            if sending.origin != app.origin:
+        if sending.bound_to is not None:
+            if app is not None and sending.bound_to == self._ground.own.id:
                 self._keep(message, app)
+        elif app is not None and sending.instance in app.here | app.leaving:
+            if sending.origin != origin_under(app.origin, sending.cut):
+                self._keep_if_uncut(message, app)
         else:
             self._bring_nearer(message)
+
+    def _keep_if_uncut(self, message: m.RowsSent, app: OpenApp) -> None:
+        """Keep rows that nobody else can have taken: such as were sent since we began anew, if we did."""
+        sending, cuts = message.sending, self._cuts_of(message.sending.app, message.sending.instance)
+        if cuts is None:
+            return  # it is about to stop here, or to begin; the rows come again
+        if sending.cut == last_lot(cuts):
+            self._keep(message, app)
+        else:
+            refused = m.RowsCut(self._ground.own, sending.app, sending.instance, cuts, sending.origin)
+            self._ground.send(message.keeper, refused)
 
     def _keep(self, message: m.RowsSent, app: OpenApp) -> None:
         assert self._dock is not None
@@ -396,3 +544,5 @@ class Carrying:
             lacks_schema=taken.lacks_schema,
         )
         ground.send(message.keeper, kept)
+        if taken.record is not None and sending.instance not in app.here:  # they were in doubt, and go on from here
+            self.rows_wait(sending.app, sending.instance)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from headwater.engine.cuts import InstanceCut
 from headwater.model.peers import NodeId, Peer
+from headwater.model.terms import Lot
 from headwater.model.time import Instant
 from headwater.node import messages as m
 from headwater.planner.placement import PlacementPolicy, Room, Spot, Step, Wish
@@ -51,9 +53,11 @@ class Deployment:
     moving: dict[int, bool | None] = field(default_factory=dict)  # need another host; whether theirs has their state
     lost: set[int] = field(default_factory=set)  # of those, such as have a host that is silent for long
     moved_at: Instant | None = None  # when a host last wanted to be rid of what it runs
+    begins_anew: bool = False  # what was placed elsewhere last, and nothing else has been since the owner agreed
     agreed: tuple[m.Placed, ...] = ()  # how the app is placed, as its owner said last
     proposed_since: Instant | None = None  # another placement, which the owner has not answered yet
     owner_knows: bool = False
+    ran_before: bool = False  # as its owner has said: rows and state lie where it is placed
     runs_since: Instant | None = None
     ended_at: Instant | None = None
 
@@ -99,8 +103,15 @@ class Deployment:
             if before is None:
                 placed[instance] = m.Placed(instance, spot.peer, spot.anchor, lot)
             elif before.host.id != spot.peer.id:
-                placed[instance] = m.Placed(instance, spot.peer, spot.anchor, lot, self._whence(entry, before))
+                placed[instance] = self._elsewhere(entry, before, spot, lot)
         return tuple(placed[instance] for instance in sorted(placed))
+
+    def _elsewhere(self, entry: m.Entry, before: m.Placed, spot: Spot, lot: Lot) -> m.Placed:
+        if before.instance in self.lost and entry.may_begin_anew(before):
+            return m.Placed(
+                before.instance, spot.peer, spot.anchor, lot, cuts=(*before.cuts, InstanceCut(lot, before.host))
+            )
+        return m.Placed(before.instance, spot.peer, spot.anchor, lot, self._whence(entry, before), before.cuts)
 
     def _whence(self, entry: m.Entry, before: m.Placed) -> m.Whence | None:
         """Return where the state of an instance lies: with its host, or where that one has not fetched it from yet.

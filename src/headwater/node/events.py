@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headwater.engine.cuts import InstanceCut
 from headwater.engine.store import QueueRecord
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
@@ -35,6 +36,7 @@ class AppSubmitted:
     spec: AppSpec
     placed: tuple[Placed, ...] = ()
     has_run: bool = False
+    is_known: bool = False  # it was submitted before, so a steward may have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ class StartInstance(NamedTuple):
     flow: bytes
     key: NodeId
     lot: Lot = (0, 0)
+    cuts: tuple[InstanceCut, ...] = ()  # take only rows that are sent under the last of them
 
 
 class AwaitInstance(NamedTuple):
@@ -281,6 +284,7 @@ class CarryingConfig:
     answer: Duration = Duration(SECOND // 2)  # then what was sent is sent again: a slow link's round trip, and a commit
     answer_max: Duration = Duration(8 * SECOND)  # each time twice as long as before
     direct_tries: int = 2  # unanswered, rows climb the tree again instead of going where they last went
+    behind_tries: int = 6  # unanswered by any other, rows go to a host that was passed over: half a minute
     tell: Duration = Duration(3 * SECOND)  # between two words of a host to the nodes on its way up
     bound_kept: Duration = Duration(10 * SECOND)  # three such words: then a binding is forgotten
     home_asked: Duration = SECOND  # between two questions of a root to a steward

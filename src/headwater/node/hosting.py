@@ -7,6 +7,7 @@ steward that is silent, or knows nothing of an app yet, is no reason to stop it.
 from dataclasses import dataclass
 from typing import Final
 
+from headwater.engine.cuts import InstanceCut
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot
 from headwater.model.time import Instant
@@ -36,6 +37,7 @@ class Hosted:
     is_arriving: bool = False  # what it had elsewhere has yet to come
     flow_bytes: int = 0  # that are kept until then
     strange_since: Instant | None = None  # no steward that we asked knows of it
+    cuts: tuple[InstanceCut, ...] = ()
 
 
 @dataclass(slots=True)
@@ -193,6 +195,22 @@ class Hosting:
         for peer in self._ground.ring.known.leaves:
             self._ground.send(peer, told)
 
+    def begins(self, message: m.StartAsked) -> bool:
+        """Whether an instance that was asked for runs here, and has nothing to fetch."""
+        hosted = self.hosted.get((message.app, message.instance))
+        return hosted is not None and hosted.lot == message.lot and not hosted.is_arriving
+
+    def beginning(self, app: str) -> list[tuple[int, tuple[InstanceCut, ...]]]:
+        """Return the instances of an app that are to run here and have nothing to fetch, and its cuts."""
+        return [
+            (number, one.cuts) for (name, number), one in self.hosted.items() if name == app and not one.is_arriving
+        ]
+
+    def cuts_of(self, app: str, instance: int) -> tuple[InstanceCut, ...] | None:
+        """Return the cuts of an instance that is here; None if it is not."""
+        hosted = self.hosted.get((app, instance))
+        return None if hosted is None else hosted.cuts
+
     # --- instances ----------------------------------------------------------------------------------------------------
 
     def steward_of(self, app: str) -> Peer | None:
@@ -230,6 +248,7 @@ class Hosting:
         if place in self.hosted and message.whence is not None:
             ground.emit(StopInstance(*place))
         hosted = Hosted(message.chain.operators, message.term, message.sender, message.anchor, ground.now, message.lot)
+        hosted.cuts = message.cuts
         self.hosted[place] = hosted
         self._changed()
         if message.whence is not None:
@@ -452,4 +471,4 @@ def _is_arriving(place: Place) -> bool:
 
 def _start(message: m.StartAsked) -> StartInstance:
     chain, anchor, flow = message.chain, message.anchor, message.flow
-    return StartInstance(message.app, message.instance, chain, anchor, flow, message.key, message.lot)
+    return StartInstance(message.app, message.instance, chain, anchor, flow, message.key, message.lot, message.cuts)

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headwater.engine.cuts import CUTS_MAX, Cuts
 from headwater.model.ids import INSTANCES_MAX, NAME_CHARS_MAX, AppName, InstanceNumber, Number, PlaceNumber
 from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot, Term, Version
@@ -48,6 +49,7 @@ class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
     sources: Annotated[tuple[InstanceNumber, ...], Meta(max_length=SOURCES_MAX)]  # the sources that feed it, by number
     keeps: bool = False  # rows and state lie with it once it has run: nobody else can go on in its stead
     on_demand: bool = False  # it is started when a row needs it
+    is_stateless: bool = False  # if its host is lost, another can go on with the rows that come from then on
 
 
 class AppSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +105,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
     anchor: Peer
     lot: Lot = (0, 0)  # of this placement; no other has the same
     whence: Whence | None = None
+    cuts: Cuts = ()  # how often it began anew since a host was lost
 
     def __post_init__(self) -> None:
         """Refuse more places to fetch it from than anybody names."""
@@ -140,6 +143,15 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         """Refuse what is placed and is no instance, or twice: whoever goes on from it looks for its chain."""
         if not self.spec.can_be_placed(self.placed):
             raise ValueError(f"{self.spec.name} is not placed as it can be")
+
+    def may_begin_anew(self, placed: Placed) -> bool:
+        """Whether an instance can take new rows elsewhere, while what lies on the disk of its host waits for that one.
+
+        It keeps nothing but rows, and nothing of it is on its way to that host: what several may have taken, or have,
+        nobody could tell apart.
+        """
+        is_stateless = self.spec.chains[placed.instance].is_stateless
+        return is_stateless and placed.whence is None and len(placed.cuts) < CUTS_MAX
 
     def is_newer_than(self, other: "Entry | None") -> bool:
         """Whether this entry counts, of these two."""
@@ -373,6 +385,7 @@ class StartAsked(Message, frozen=True, tag="ia"):
     load: Operators | None = None  # operators of others that I think run there; None: I have not asked
     lot: Lot = (0, 0)  # of its placement with you
     whence: Whence | None = None  # fetch what it had there, before it runs
+    cuts: Cuts = ()
 
     def __post_init__(self) -> None:
         """Refuse more places to fetch it from than anybody names."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headwater.engine.channels import origin_of
+from headwater.engine.cuts import known_cut, last_lot, origin_under
 from headwater.engine.moving import (
     BEGINNING,
     Place,
@@ -118,6 +119,11 @@ class Found(NamedTuple):
         """Return under which lot it runs here, or did last."""
         with self.dock.store.read() as snapshot:
             return read_lot(snapshot, self.identity)
+
+    def cut(self) -> Lot:
+        """Return under which cut its rows are sent from here, or taken."""
+        with self.dock.store.read() as snapshot:
+            return known_cut(snapshot, self.identity).lot
 
     def is_settled(self) -> bool:
         """Whether nothing of it is anywhere else any more."""
@@ -271,6 +277,10 @@ class Moving:
             return
         fetching.turns = message.turns
         fetching.sought.sort(key=lambda one: one.lot != message.lot)  # the rest of it has to come from there, too
+        if message.is_last:
+            self._carrying.obey(*spot, fetching.asked.cuts)
+            if found.cut() != last_lot(fetching.asked.cuts):
+                return  # it is asked for again, when that was possible
         try:
             self._keep(message, found, fetching)
         except StoreFull:
@@ -290,7 +300,7 @@ class Moving:
                 found.clear(txn)
             put_piece(txn, found.plan, identity, message.held)
             if message.is_last:
-                origin = origin_of(txn, dock.name, identity.app)
+                origin = origin_under(origin_of(txn, dock.name, identity.app), last_lot(fetching.asked.cuts))
                 standing = Standing(message.received, message.times)
                 operators = len(found.plan.operators)
                 record = take_up(txn, identity, origin, standing, fetching.asked.lot, operators)
@@ -401,7 +411,8 @@ class Moving:
             lot, turns = read_lot(snapshot, identity), read_queue(snapshot, identity).turns
             limits = s.PIECE_BYTES, s.ENTRY_BYTES, s.HELD_MAX
             piece = read_piece(snapshot, found.plan, identity, giving.after, *limits)
-            standing = read_standing(snapshot, identity, found.app.origin) if piece.is_last else Standing((), None)
+            origin = origin_under(found.app.origin, known_cut(snapshot, identity).lot)
+            standing = read_standing(snapshot, identity, origin) if piece.is_last else Standing((), None)
         assert lot is not None
         received = standing.received[: s.RECEIVED_MAX]
         told = s.StateTold(

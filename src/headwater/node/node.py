@@ -74,7 +74,7 @@ class Node:
         self.register = Register(self._ground)
         self.desk = Desk(self._ground, self.register, policy or AlongTheWay())
         self.seeking = Seeking(self._ground)
-        self.carrying = Carrying(self._ground, self.trees, dock, self.hosting.steward_of)
+        self.carrying = Carrying(self._ground, self.trees, dock, self.hosting.steward_of, self.hosting.cuts_of)
         self.moving = Moving(self._ground, self.carrying, self.hosting, dock)
         self._claims = Claims(self._ground)
         self._waiting: list[AppSubmitted] = []  # until we are in the ring
@@ -121,6 +121,8 @@ class Node:
                 self.carrying.rows_wait(app, instance)
             case AppOpened(app, identity, key):
                 self.carrying.opened(app, identity, key)
+                for instance, cuts in self.hosting.beginning(app):
+                    self.carrying.obey(app, instance, cuts)
             case AppClosed(app):
                 self.carrying.closed(app)
                 self.moving.app_closed(app)
@@ -339,6 +341,8 @@ class Node:
         self.moving.stays(spot, message.lot)
         is_over = message.instance >= 0 and self.moving.is_over(spot, message.lot)
         self.hosting.start_asked(message, has_run=self.moving.has_kept(spot, message.lot), is_over=is_over)
+        if self.hosting.begins(message):
+            self.carrying.obey(message.app, message.instance, message.cuts)
 
     def _rows_kept(self, message: row_messages.RowsKept) -> None:
         self.carrying.rows_kept(message)
@@ -393,6 +397,7 @@ _HEARD: Final[dict[type[Any], Any]] = {
     m.HostTold: lambda node, message: node.hosting.told(message),
     row_messages.RowsSent: lambda node, message: node.carrying.rows_sent(message),
     row_messages.RowsKept: Node._rows_kept,
+    row_messages.RowsCut: lambda node, message: node.carrying.rows_cut(message),
     row_messages.InstancesHere: lambda node, message: node.carrying.instances_here(message),
     row_messages.HomeTold: lambda node, message: node.carrying.home_told(message),
     row_messages.HomeWanted: lambda node, message: node.desk.steps.home_wanted(message),

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headwater.engine.cuts import UNCUT
 from headwater.model.ids import InstanceId
 from headwater.model.peers import NodeId, Peer
+from headwater.model.terms import Lot
 from headwater.model.time import Duration, Instant
 
 
@@ -24,9 +26,14 @@ class Outbox:
     instance: InstanceId
     base: int = 0
     sent: int = 0  # the number behind the last entry that is under way
+    tried: int = 0  # the number behind the last entry that may ever have been sent
+    origin: bytes = b""  # the name of the channel
+    cut: Lot = UNCUT  # under which its rows are sent
+    bound_to: Peer | None = None  # its rows are in doubt, and only this host can say which of them it has taken
     under_way: list[UnderWay] = field(default_factory=list)
     answer_by: Instant | None = None  # then what is under way is sent again
-    host: Peer | None = None  # who kept the last ones
+    host: Peer | None = None  # who has answered last: rows go to nobody else
+    hint: Peer | None = None  # who is said to have the instance
     room_bytes: int | None = None  # what it would take, as of its last answer
     tries: int = 0  # unanswered
     pace: Duration = Duration(0)  # twice as long as the last answer took that brought us on
@@ -57,5 +64,5 @@ class Outbox:
 
     def forget_host(self) -> None:
         """Let rows climb again."""
-        self.host, self.room_bytes = None, None
+        self.host, self.hint, self.room_bytes = None, None, None
         self.schemas.clear()

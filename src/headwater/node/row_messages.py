@@ -7,11 +7,13 @@ import msgspec
 from msgspec import Meta
 
 from headwater.engine.channels import ORIGIN_BYTES
+from headwater.engine.cuts import UNCUT, Cuts
 from headwater.engine.cutting import ENTRY_BYTES_MAX, ROW_BYTES_MAX
 from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.model.batch import SCHEMA_NAME_BYTES
 from headwater.model.ids import AppName, InstanceNumber, Numbered
 from headwater.model.peers import NodeId, Peer
+from headwater.model.terms import Lot
 from headwater.overlay.messages import Hops, Message
 
 ENTRIES_MAX: Final = 1_000  # in one message
@@ -44,6 +46,8 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
     schemas: Annotated[
         tuple[tuple[SchemaName, SchemaText], ...], Meta(max_length=SCHEMAS_MAX)
     ]  # those of the entries that the receiver may not know
+    cut: Lot = UNCUT  # under which they are sent
+    bound_to: NodeId | None = None  # in doubt: this node, and no other, is to take those that it has not taken
 
 
 class RowsSent(Message, frozen=True, tag="ws"):
@@ -72,6 +76,18 @@ class RowsKept(Message, frozen=True, tag="wk"):
     lacks_schema: bool = False  # I know nothing of a schema that the entries name
 
 
+class RowsCut(Message, frozen=True, tag="wx"):
+    """This instance was begun anew since these hosts were lost: send its rows as such.
+
+    I refuse those of this outbox; or, without a name, I was that host, and whatever I had of yours you know by now.
+    """
+
+    app: AppName
+    instance: InstanceNumber
+    cuts: Cuts
+    origin: Origin = b""
+
+
 class InstancesHere(Message, frozen=True, tag="wh"):
     """These instances of an app run on these nodes. Told up the tree, so that climbing rows meet them."""
 
@@ -96,4 +112,4 @@ class HomeTold(Message, frozen=True, tag="wt"):
     host: Peer
 
 
-AnyRowMessage = RowsSent | RowsKept | InstancesHere | HomeWanted | HomeTold
+AnyRowMessage = RowsSent | RowsKept | RowsCut | InstancesHere | HomeWanted | HomeTold

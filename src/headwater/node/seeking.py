@@ -88,7 +88,9 @@ class Seeking:
         """Look for a steward for an app."""
         app = submitted.spec.name
         if app not in self.owned:
-            self.owned[app] = Owned(submitted.spec, placed=submitted.placed, has_run=submitted.has_run)
+            self.owned[app] = Owned(
+                submitted.spec, placed=submitted.placed, has_run=submitted.has_run, was_offered=submitted.is_known
+            )
             self._look(self.owned[app])
 
     def end(self, app: str) -> None:

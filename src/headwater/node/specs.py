@@ -40,7 +40,18 @@ def _chain_spec(graph: Graph, chain: Chain, index: int, fed: Mapping[str, tuple[
         fed[chain.head],
         keeps=True,  # without state there are still rows in its queue, and some that its senders think are under way
         on_demand=index > 0 and all(route.spread is Spread.KEY for route in feeds),
+        is_stateless=_is_stateless(graph, chain),
     )
+
+
+def _is_stateless(graph: Graph, chain: Chain) -> bool:
+    """Whether new rows may go through a chain elsewhere, while those on the disk of its lost host wait for it.
+
+    Not if an operator keeps something, nor if time matters to it or to any behind it: an instance keeps how far time
+    has come on each of its channels, which nobody tells twice; and where time goes on without the rows that wait, they
+    would come late, and be dropped. So windows behind a lost host wait with it.
+    """
+    return not any(graph.operator(name).state_settings is not None or name in graph.timed for name in chain.operators)
 
 
 def _fed_by(graph: Graph) -> dict[str, tuple[int, ...]]:

@@ -21,6 +21,7 @@ from headwater.node.state_messages import StateHere, StateLost, StateSought
 from headwater.planner.placement import PlacementPolicy
 
 RUNNING_LOOK: Final = 2  # seconds between two looks at the hosts of an app that runs
+OWNER_LOOK: Final = 10  # times that hosts are asked in vain, between two looks at where the owner knows them to be
 MOVING_AGAIN: Final = 5  # seconds between two attempts to place elsewhere what a host wants to be rid of
 SOURCE: Final = m.ChainSpec("source", 0, 0, ())
 
@@ -110,7 +111,8 @@ class Steps:
             return
         placed = deployment.placed_at(entry, spots)
         deployment.started &= {one.instance for one in placed if one in entry.placed}
-        deployment.heard |= {one.host.id: self._ground.now for one in placed if one not in entry.placed}
+        placed_now = (one for one in placed if one not in entry.placed or one.instance in deployment.moving)
+        deployment.heard |= {one.host.id: self._ground.now for one in placed_now}
         deployment.moving.clear()
         deployment.lost.clear()
         self._start(self.change(entry, placed=placed, phase=AppPhase.STARTING), deployment)
@@ -144,6 +146,8 @@ class Steps:
             return
         if not is_agreed(ground, entry, deployment):
             return
+        if deployment.tries and deployment.tries % OWNER_LOOK == 0:  # it may have agreed with another steward since
+            ground.send(entry.owner, m.PlacementTold(ground.own, spec.name, deployment.agreed, entry.placed))
         if deployment.tries > ground.config.start_tries_max:  # whoever has not answered by now is passed over
             replaceable = [placed for placed in waiting if not is_kept(entry, placed)]
             if replaceable:
@@ -158,6 +162,8 @@ class Steps:
             self._ask_to_start(entry, placed, spec.chains[placed.instance], load)
             for whence in placed.whences() if self._has_been_silent(deployment, placed.host) else ():
                 ground.send(whence.host, StateSought(ground.own, spec.name, placed.instance, whence.lot))
+        if entry.has_run and all(is_kept(entry, one) for one in waiting):  # the rest of it goes on meanwhile
+            self._see_to_sources(entry, deployment)
 
     def state_here(self, message: StateHere) -> None:
         """Have an instance fetched by another, whose new host is silent and had not taken it when this was said.
@@ -214,6 +220,7 @@ class Steps:
             load,
             placed.lot,
             placed.whence,
+            placed.cuts,
         )
         self._ground.send(placed.host, asked)
 
@@ -263,11 +270,12 @@ class Steps:
         says whether it ran where it is, if that is known. If it did not, and came from nowhere, there is nothing.
         """
         gone = {placed.host.id for placed in whom}
+        deployment.begins_anew = are_lost and all(entry.may_begin_anew(one) for one in whom)
         is_full_everywhere = gone <= deployment.refused
         deployment.refused |= gone
         if len(deployment.refused) > 64:
             deployment.refused = gone
-        fresh = {one.instance for one in whom if has_run is False and one.whence is None}
+        fresh = {one.instance for one in whom if has_run is False and one.whence is None and not one.cuts}
         keep_something = {one.instance for one in whom if is_kept(entry, one)} - fresh
         deployment.moving |= {one: True if one in deployment.started else has_run for one in keep_something}
         deployment.lost |= keep_something if are_lost else set()
@@ -296,23 +304,28 @@ class Steps:
         is_agreed(ground, entry, deployment)
         lost = [placed for placed in entry.placed if is_lost(ground, entry, placed, deployment)]
         if lost:
-            deployment.started -= {placed.instance for placed in lost if not is_kept(entry, placed)}
+            deployment.started -= {one.instance for one in lost if not is_kept(entry, one) or entry.may_begin_anew(one)}
             self._place_anew(entry, deployment, lost, are_lost=True)
             return
         if self._silent(entry, deployment):  # the host is there, but was restarted, and knows nothing of them
             self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
             return
-        quiet = Instant(ground.now - ground.config.host_silence_max)
-        for number, peer in enumerate(entry.spec.sources):
-            if deployment.sources_heard.setdefault(number, ground.now) < quiet:  # it may be back, and know nothing
-                ground.send(peer, m.PathAsked(ground.own, app, entry.spec.key, entry.term, number))
-                deployment.sources_read.discard(number)
-            elif entry.spec.flow and number not in deployment.sources_read and may_read(ground, entry, deployment):
-                self._ask_to_start(entry, m.Placed(-1 - number, peer, peer), SOURCE)
+        self._see_to_sources(entry, deployment)
         unheard = {placed.host for placed in entry.placed if placed.host.id in deployment.unheard}
         for host in sorted(unheard):
             ground.send(host, m.StewardChanged(ground.own, app, entry.term))
         ground.come_back(("deploy", app), (1 if unheard else RUNNING_LOOK) * ground.config.retry)
+
+    def _see_to_sources(self, entry: m.Entry, deployment: Deployment) -> None:
+        """Have all sources of an app that runs read: a node that was restarted knows nothing of them."""
+        ground, spec = self._ground, entry.spec
+        quiet = Instant(ground.now - ground.config.host_silence_max)
+        for number, peer in enumerate(spec.sources):
+            if deployment.sources_heard.setdefault(number, ground.now) < quiet:
+                ground.send(peer, m.PathAsked(ground.own, spec.name, spec.key, entry.term, number))
+                deployment.sources_read.discard(number)
+            elif spec.flow and number not in deployment.sources_read and may_read(ground, entry, deployment):
+                self._ask_to_start(entry, m.Placed(-1 - number, peer, peer), SOURCE)
 
     def home_wanted(self, message: HomeWanted) -> None:
         """Tell where an instance is that rows look for; if it waits for a row to need it, start it."""
@@ -338,14 +351,16 @@ class Steps:
         if not entry.spec.can_be_placed(message.placed):
             self._ground.emit(NoteRefused(message.sender, f"{message.app} is not placed as it can be"))
             return
+        is_news = deployment.agreed != message.placed
         deployment.agreed, deployment.proposed_since = message.placed, None
         if message.placed and message.placed != entry.placed:
             known = set(entry.placed)
             deployment.started &= {one.instance for one in message.placed if one in known}
             entry = self.change(entry, placed=message.placed, phase=AppPhase.STARTING)
+        deployment.ran_before |= message.has_run
         if message.has_run and not entry.has_run:
             entry = self.change(entry, has_run=True)
-        if entry.phase == AppPhase.STARTING:
+        if entry.phase == AppPhase.STARTING and is_news:
             deployment.begin_phase()  # nobody has been asked to start anything before
             self._start(entry, deployment)
 

@@ -17,7 +17,6 @@ from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.node.events import (
-    AppSubmitted,
     AwaitInstance,
     DrainWanted,
     EmptyInstance,
@@ -27,19 +26,18 @@ from headwater.node.events import (
     NodeStarted,
     NodeTicked,
     NoteDrained,
-    NotePlaced,
     NoteRefused,
     NoteRowsGone,
     NoteRowsPut,
     StartInstance,
     StopInstance,
 )
-from headwater.node.messages import Placed
 from headwater.node.node import Node
+from headwater.node.row_messages import RowsCut
 from headwater.node.specs import app_spec
 from headwater.sim.memory_store import MemoryStore
 from headwater.sim.network import Links
-from headwater.sim.plant import Disk, Plant, Row, ledger_in
+from headwater.sim.plant import Disk, Plant, Row, ledger_in, unsettled_in
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
 
@@ -106,7 +104,6 @@ class FlowWorld(TroubledWorld):
         self.graphs: dict[str, Graph] = {}
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
-        self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
         self._accounts: dict[str, list[Ledger]] = {}  # of nodes that have left for good
         self.draining: set[str] = set()
 
@@ -137,28 +134,14 @@ class FlowWorld(TroubledWorld):
         super()._come_back(address)
         if address in self.draining:
             self.tell(address, DrainWanted())
-        for app, (owner, _) in self.submitted.items():
-            if owner == address and app not in self.end_wanted:
-                self.tell(address, AppSubmitted(self.specs[app], *self._placed.get(app, ((), False))))
 
     def _do(self, address: str, effect: NodeEffect) -> None:
         super()._do(address, effect)
         match effect:
-            case NotePlaced(app, placed, has_run):
-                written = self.disks.written_at(address, self.timeline.now)
-                if written <= self.timeline.now:
-                    self._placed[app] = (placed, has_run)
-                else:
-                    self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
             case NoteDrained():
                 self.timeline.after(0, self._gone, address)
             case NoteRefused(sender, why):
                 raise Broken(f"{address} refused what {sender} sent: {why}", address)
-
-    def _keep_placed(self, owner: Node, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
-        """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
-        if self.nodes.get(owner.own.address) is owner:
-            self._placed[app] = (placed, has_run)
 
     # --- misfortune ---------------------------------------------------------------------------------------------------
 
@@ -186,7 +169,7 @@ class FlowWorld(TroubledWorld):
 
     def _is_placed(self, app: str, instance: int, lot: tuple[int, int]) -> bool:
         """Whether an app's owner knows an instance to be where it has this lot, or to be fetched from there."""
-        return any(lot in one.lots() for one in self._placed.get(app, ((), False))[0] if one.instance == instance)
+        return any(lot in one.lots() for one in self.placed(app) if one.instance == instance)
 
     def _gone(self, address: str) -> None:
         """Let a node be gone to which nothing is owed any more; what it has done stays in the books."""
@@ -196,6 +179,8 @@ class FlowWorld(TroubledWorld):
         assert isinstance(node, PlantedNode)
         if any(self._is_placed(app, one, lot) for app in node.plant.apps for one, lot in node.plant.lots(app).items()):
             return  # it was restarted, and knows nothing of what others still look for there
+        if any(self._is_asked_about(app, address) for app in node.plant.apps):
+            return
         for app in node.plant.apps:
             self._accounts.setdefault(app, []).append(node.plant.ledger(app))
         self.note(f"{address} leaves", "leaves")
@@ -203,6 +188,22 @@ class FlowWorld(TroubledWorld):
         self.leave(address)
         self.draining.discard(address)
         del self._stores[address]
+
+    def _is_asked_about(self, app: str, address: str) -> bool:
+        """Whether a disk has rows of an app that this node, as it was lost before, may have taken: it has to say so.
+
+        Who still takes it for the host of what others run by now is told; as the service of a real node does it.
+        """
+        own = self.nodes[address].own
+        cuts = {one.instance: one.cuts for one in self.placed(app)}
+        is_asked = False
+        for other, store in sorted(self._stores.items()):
+            left = unsettled_in(store, app, self.graphs[app])
+            is_asked |= own.id in left.hosts
+            for number in left.behind(own.id, cuts):
+                is_asked = True
+                self.transmit(address, other, RowsCut(own, app, number, cuts[number]))
+        return is_asked
 
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""

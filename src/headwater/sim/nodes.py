@@ -26,8 +26,9 @@ from headwater.node.events import (
     NoteStewardFound,
     SendMessage,
 )
-from headwater.node.messages import BULKY, AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
+from headwater.node.messages import BULKY, AnyNodeMessage, AppSpec, ControlMessage, Entry
 from headwater.node.node import Node
+from headwater.sim.apps import STATEFUL, random_spec
 from headwater.sim.disks import Disks
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among, ring_faults
@@ -103,11 +104,11 @@ class NodeWorld(World[Node]):
         self.end_wanted.add(app)
         self.tell(self.submitted[app][0], AppEndWanted(app))
 
-    def random_app(self, name: str, *, operators: int, sources: int) -> AppSpec:
+    def random_app(self, name: str, *, operators: int, sources: int, stateful: float = STATEFUL) -> AppSpec:
         """Make an app of so many operators, one chain each, with sources on random nodes."""
         peers = [node.own for node in self.nodes.values() if node.is_active]
         chosen = tuple(self.rng.sample(peers, min(sources, len(peers))))
-        return AppSpec(name, key_of(name), chosen, random_chains(self.rng, operators, len(chosen)))
+        return random_spec(self.rng, name, chosen, key_of(name), operators=operators, stateful=stateful)
 
     # --- driving ------------------------------------------------------------------------------------------------------
 
@@ -196,9 +197,19 @@ class NodeWorld(World[Node]):
         if len(entries) != 1:
             return [f"{app} has {len(entries)} stewards"]
         steward, entry = entries[0]
-        if entry.phase != AppPhase.RUNNING:
+        waits = self.waiting(entry)
+        if entry.phase != AppPhase.RUNNING and not (waits and entry.phase == AppPhase.STARTING):
             return [f"{app} is {entry.phase} at {steward}"]
         return [*self._misplaced(app, entry, hosts), *self._tree_faults(spec)]
+
+    def waiting(self, entry: Entry) -> set[int]:
+        """Return the instances of an app that wait for a node that is not there, as their state or output is."""
+        chains = entry.spec.chains
+        return {
+            one.instance
+            for one in entry.placed
+            if entry.has_run and one.host.address not in self.nodes and not chains[one.instance].is_stateless
+        }
 
     def _hosts(self, app: str) -> dict[int, list[str]]:
         hosts: dict[int, list[str]] = {}
@@ -214,7 +225,8 @@ class NodeWorld(World[Node]):
         return runs + [f"{app} should have ended, and {address} is in its tree" for address in self.members(app)]
 
     def _misplaced(self, app: str, entry: Entry, hosts: dict[int, list[str]]) -> list[str]:
-        placed = {one.instance: [one.host.address] for one in entry.placed}
+        waits = self.waiting(entry)
+        placed = {one.instance: [one.host.address] for one in entry.placed if one.instance not in waits}
         return [
             f"{app}: instance {number} should run on {placed.get(number)} and runs on {hosts.get(number)}"
             for number, chain in enumerate(entry.spec.chains)
@@ -249,15 +261,3 @@ class NodeWorld(World[Node]):
                 )
             child, address = node.own.id, tree.parent.address
         return "a loop of parents"
-
-
-def random_chains(rng: Random, operators: int, sources: int) -> tuple[ChainSpec, ...]:
-    """Make the chains of a random flow: some of single sources first, then such as all sources feed."""
-    chains: list[ChainSpec] = []
-    for number in range(operators):
-        if number < sources:
-            chains.append(ChainSpec(f"first{number}", 1, 0, (number,)))
-        else:
-            stage = 1 + (number - sources) * 3 // max(1, operators - sources)
-            chains.append(ChainSpec(f"chain{number}", 1, stage, tuple(range(sources))))
-    return tuple(chains)

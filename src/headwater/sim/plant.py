@@ -15,7 +15,8 @@ import msgspec
 
 from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
 from headwater.dataflow.graph import Graph
-from headwater.engine.channels import ORIGIN_BYTES, make_outbox
+from headwater.engine.channels import ORIGIN_BYTES, make_outbox, make_outboxes
+from headwater.engine.cuts import Unsettled, doubts_of, unsettled
 from headwater.engine.events import (
     AppAdded,
     AppHalted,
@@ -222,7 +223,7 @@ class Plant:
         """Do what the node wants, and return what has come of it."""
         self.now = now
         match effect:
-            case StartInstance(name, instance, _, _, flow, key, lot):
+            case StartInstance(name, instance, _, _, flow, key, lot, _):
                 app = self.apps.get(name) or self._register(name, key, flow)
                 if instance < 0:
                     self._read(app, -1 - instance)
@@ -277,6 +278,8 @@ class Plant:
             for number in chain.instances
         }
         app = self.apps[record.name] = PlantApp(app_id, graph, plans)
+        with self.store.write() as txn:
+            make_outboxes(txn, app_id, range(graph.instance_count), self.schemas)
         with self.store.read() as snapshot:
             queues = queues_of(snapshot, graph, app_id, self._now_us, here=())
         self._tell(AppAdded(app_id, queues))
@@ -482,7 +485,10 @@ class Plant:
         app = self.apps[name]
         queues = (queue for queue in self._scheduler.queues.all() if queue.instance.app == app.id)
         busy = any(one.instance.app == app.id for _, turn in self._turns.values() for one in turn)
-        return all(source.ended for source in app.sources.values()) and not busy and not any(q.has_work for q in queues)
+        with self.store.read() as snapshot:
+            in_doubt = any(True for _ in doubts_of(snapshot, app.id))
+        is_read = all(source.ended for source in app.sources.values())
+        return is_read and not busy and not in_doubt and not any(queue.has_work for queue in queues)
 
     def ledger(self, name: str) -> Ledger:
         """Add up this node's part of an app's ledger."""
@@ -495,6 +501,16 @@ def ledger_in(store: Store, graph: Graph, app: AppId) -> Ledger:
     with store.read() as snapshot:
         sources = [read_record(snapshot, app, names.index(name)).counts() for name in graph.sources]
         return read_ledger(snapshot, app, graph, sources)
+
+
+def unsettled_in(store: Store, name: str, graph: Graph) -> Unsettled:
+    """Return what of an app in one store a host that was lost may have to answer for."""
+    with store.read() as snapshot:
+        packed = snapshot.get(app_record_key(name))
+        if packed is None:
+            return Unsettled()
+        number = AppId(msgspec.msgpack.decode(packed, type=Record).number)
+        return unsettled(snapshot, number, range(graph.instance_count))
 
 
 def _gone(instance: InstanceId, record: QueueRecord) -> RowsGone:

@@ -69,6 +69,7 @@ class Outcome:
     events: int
     virtual_s: float
     happened: dict[str, int]  # how often what went wrong, and how many apps came and went
+    excused: dict[str, int]  # how many apps are not as their users want them, by why that is nobody's fault
     healed_in_s: float | None  # None: it failed before, or never was whole again
     digest: str
     failure: Failure | None
@@ -157,6 +158,7 @@ class Story:
             events=world.timeline.happened,
             virtual_s=round(world.timeline.now / SECOND, 3),
             happened=dict(sorted(world.happened.items())),
+            excused=dict(sorted(world.excuses().items())),
             healed_in_s=self._healed_in_s,
             digest=self._witness.digest(),
             failure=failure,

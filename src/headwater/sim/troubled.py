@@ -1,24 +1,17 @@
 """A world of nodes in which things go wrong, and which knows what may be lost by that and what may not.
 
-An app that was submitted is owed to its user, with these exceptions and no others:
-
-- its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
-- its owner was lost, and so was everybody else who knew of the app, the steward and the keepers of its register, within
-  `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew: as many as there should be
-  keepers, or two where links fail, since a side of a partition may be that small. Fewer are enough if the app was taken
-  as lately, or if nobody who lives was in the ring and in touch with the last of them for all that time. But nothing
-  is excused if a node that still lives knew of the app as lately, and forgot it;
-- all its sources are gone for good: its entry is kept, but there is no way along which to place it;
-- its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
-  So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
-  and on another side of a partition the app went on; but not if a node that still lives knew of the end as lately.
-
-While its owner lives, an app is owed whoever else is lost.
+A submission is confirmed to its user once the owner (the node it was submitted to) has it on its disk. The disk
+outlives crashes; it is gone with a node that never comes back. **A confirmed app is owed while its owner's disk
+exists**, whoever else is lost: it has one steward, and runs. What is not owed has an `Excuse`, which names why, is
+counted in every report, and has a limit: a share of all confirmed apps above which a run fails.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import combinations
+from math import sqrt
 from random import Random
 from typing import Any, Final
 
@@ -26,15 +19,20 @@ from headwater.model.peers import Peer, peer_capacities
 from headwater.model.time import SECOND, Instant
 from headwater.node.deployment import ENDS, AppPhase
 from headwater.node.events import (
+    AppEndWanted,
+    AppSubmitted,
     NodeConfig,
     NodeEffect,
     NodeStarted,
+    NoteActive,
+    NoteAppEnded,
     NoteDelivered,
     NoteHandedDown,
+    NotePlaced,
     NoteStewardFound,
     StartInstance,
 )
-from headwater.node.messages import Entry
+from headwater.node.messages import AppSpec, Entry, Placed
 from headwater.node.node import Node
 from headwater.sim.network import Links
 from headwater.sim.nodes import NodeWorld
@@ -58,6 +56,50 @@ class Broken(Exception):
         self.concerned = concerned
 
 
+class Excuse(StrEnum):
+    """Why an app is not as its user wants it, and nobody is to blame."""
+
+    NEVER_PASSED_ON = "lost: its owner's disk was, before any steward had it"
+    ALL_WHO_KNEW = "lost: its owner's disk was, and all who knew of it before it could be copied"
+    END_NOT_KNOWN = "runs on: its owner's disk was lost while it was to end"
+    END_FORGOTTEN = "runs on: all who knew of its end were lost while links failed"
+    NO_SOURCE = "waits: the machines of all its sources are gone"
+    MACHINE_GONE = "waits: a machine with its state or its output is gone"
+
+
+# How many of all confirmed apps may have an excuse: about twice what stormy stories bring about. What is lost, and
+# what came of an end that was wanted, depends on us as well as on fate; who waits for a machine that is gone waits
+# until state is kept elsewhere, too.
+EXCUSED_MAX: Final[Mapping[Excuse, float]] = {
+    Excuse.NEVER_PASSED_ON: 0.005,
+    Excuse.ALL_WHO_KNEW: 0.01,
+    Excuse.END_NOT_KNOWN: 0.02,
+    Excuse.END_FORGOTTEN: 0.01,
+    Excuse.NO_SOURCE: 0.5,
+    Excuse.MACHINE_GONE: 0.5,
+}
+CHANCE: Final = 4.0  # standard deviations by which few stories may have more than their share
+
+
+def beyond_limits(excused: Mapping[str, int], confirmed: int) -> list[str]:
+    """Return which excuses were needed more often than may be, of so many confirmed apps."""
+    found = []
+    for excuse, share in EXCUSED_MAX.items():
+        count, expected = excused.get(excuse, 0), share * confirmed
+        if count > expected + CHANCE * sqrt(expected + 1):
+            found.append(f"{count:,} of {confirmed:,} apps are excused, and {share:.1%} may be ({excuse})")
+    return found
+
+
+@dataclass(slots=True)
+class OwnersRecord:
+    """An app as its owner has it on its disk."""
+
+    placed: tuple[Placed, ...] = ()
+    has_run: bool = False
+    is_ending: bool = False
+
+
 class TroubledWorld(NodeWorld):
     """Nodes that are lost and come back, and the account of what is owed to users."""
 
@@ -77,14 +119,17 @@ class TroubledWorld(NodeWorld):
         self._on_a_host_max = max(1, nodes // HOSTS_MIN)
         self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
         self._to_return: dict[str, Peer] = {}
+        self._submissions = 0
+        self._kept: dict[str, OwnersRecord] = {}
         self._taken: dict[str, Instant] = {}  # when the owner of an app was told that a steward has it
-        self._orphans: set[str] = set()  # apps whose owner was lost
-        self._undecided: set[str] = set()  # apps whose end was wanted of an owner that was lost
+        self._orphans: set[str] = set()  # apps whose owner's disk was lost
+        self._undecided: set[str] = set()  # apps whose end was wanted of an owner whose disk was lost
+        self._end_forgotten: set[str] = set()
         self._knower_losses: dict[str, list[Instant]] = {}
         self._knew: dict[str, dict[Node, Instant]] = {}  # who was seen to know of an app, and when last
         self._knew_end: dict[str, dict[Node, Instant]] = {}
         self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
-        self._excused: set[str] = set()
+        self._excused: dict[str, Excuse] = {}
         self._second, self._sent = 0, 0  # messages in the present second
 
     # --- nodes --------------------------------------------------------------------------------------------------------
@@ -144,7 +189,7 @@ class TroubledWorld(NodeWorld):
     def _lose_one(self, address: str, back_s: float | None) -> None:
         peer = self.nodes[address].own
         self.note(f"{address} crashes, {'for good' if back_s is None else f'and is back in {back_s:.1f} s'}", "crashes")
-        self._account_for(address)
+        self._account_for(address, is_gone=back_s is None)
         self.crash(address)
         if back_s is not None:
             self._to_return[address] = peer
@@ -165,6 +210,8 @@ class TroubledWorld(NodeWorld):
         if peer is not None:
             self.note(f"{address} is back", "returns")
             self.start(peer, NodeStarted(self.contacts()))
+            for app, kept in [(app, kept) for app, kept in self._kept.items() if self.submitted[app][0] == address]:
+                self.tell(address, AppSubmitted(self.specs[app], kept.placed, kept.has_run, is_known=True))
 
     def heal(self) -> None:
         """End all faults: links are whole, who was to come back is back, and whoever seeks a way in is shown one."""
@@ -192,13 +239,40 @@ class TroubledWorld(NodeWorld):
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
+    def submit(self, spec: AppSpec, address: str) -> None:
+        """Let a user submit an app to a node, which takes it when it has it on its disk."""
+        written = self.disks.written_at(address, self.timeline.now)
+        if written <= self.timeline.now:
+            self._take(self.nodes[address], spec)
+        else:
+            self.timeline.at(written, self._take, self.nodes[address], spec)
+
+    def _take(self, owner: Node, spec: AppSpec) -> None:
+        address = owner.own.address
+        if self.nodes.get(address) is owner:
+            self._kept[spec.name] = OwnersRecord()
+            super().submit(spec, address)
+        else:
+            self.note(f"{spec.name} was never confirmed", "submissions never confirmed")
+
+    def end(self, app: str) -> None:
+        """Let the user end an app; its owner remembers it over a restart."""
+        if app in self._kept:
+            self._kept[app].is_ending = True
+        super().end(app)
+
+    def placed(self, app: str) -> tuple[Placed, ...]:
+        """Return where the instances of an app are, as its owner has it on its disk."""
+        return self._kept[app].placed if app in self._kept else ()
+
     def submit_some_app(self, rng: Random) -> None:
         """Let a user submit an app somewhere, as long as all apps together need no more than nodes have room for."""
-        running = sum(len(self.specs[app].chains) for app in self.specs if app not in self.ended)
+        running = sum(_operators(self.specs[app]) for app in self.specs if app not in self.ended)
         operators = rng.randint(1, 5)
         active = [address for address, node in sorted(self.nodes.items()) if node.is_active]
         if active and running + operators <= OPERATORS_PER_NODE * self._nodes_min:
-            app = f"app{len(self.specs)}"
+            app = f"app{self._submissions}"
+            self._submissions += 1
             spec = self.random_app(app, operators=operators, sources=rng.randint(1, min(2, operators)))
             address = rng.choice(active)
             self.note(f"{app} is submitted to {address}", "apps submitted")
@@ -206,7 +280,8 @@ class TroubledWorld(NodeWorld):
 
     def end_some_app(self, rng: Random) -> None:
         """Let a user end one of the apps, through the node it was submitted to."""
-        apps = [app for app in self.specs if app not in self.end_wanted | self._orphans | self._undecided]
+        never = self.end_wanted | self._orphans | self._undecided | self._end_forgotten
+        apps = [app for app in self.specs if app not in never and self.submitted[app][0] in self.nodes]
         if apps:
             app = rng.choice(apps)
             self.note(f"the end of {app} is wanted", "apps ended")
@@ -217,12 +292,30 @@ class TroubledWorld(NodeWorld):
         match effect:
             case NoteStewardFound(app):
                 self._taken.setdefault(app, self.timeline.now)
+            case NotePlaced(app, placed, has_run):
+                written = self.disks.written_at(address, self.timeline.now)
+                if written <= self.timeline.now:
+                    self._keep_placed(self.nodes[address], app, placed, has_run)
+                else:
+                    self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
+            case NoteAppEnded(app):
+                self._kept.pop(app, None)
+            case NoteActive():
+                for app, (owner, _) in self.submitted.items():
+                    if owner == address and app in self._kept and self._kept[app].is_ending:
+                        self.timeline.after(0, self.tell, address, AppEndWanted(app))
             case NoteDelivered(_, _, payload):
                 self._delivered(address, payload)
             case NoteHandedDown(_, payload):
                 self.handed_down.setdefault(payload, []).append(address)
             case StartInstance(app, instance) if app in self.ended and not self._links_fail:
                 raise Broken(f"{app} has ended, and its instance {instance} is started on {address}", address)
+
+    def _keep_placed(self, owner: Node, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
+        """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
+        kept = self._kept.get(app)
+        if kept is not None and self.nodes.get(owner.own.address) is owner:
+            kept.placed, kept.has_run = placed, has_run
 
     def _delivered(self, address: str, payload: bytes) -> None:
         """Take note of what arrived; one that was restarted does not know what it had before."""
@@ -236,25 +329,25 @@ class TroubledWorld(NodeWorld):
 
     # --- the account --------------------------------------------------------------------------------------------------
 
-    def _account_for(self, address: str) -> None:
-        """Take note of what is lost with a node."""
+    def _account_for(self, address: str, *, is_gone: bool = True) -> None:
+        """Take note of what is lost with a node, and if it is gone for good with its disk."""
         lost = self.nodes[address]
         self._see_who_knows()
-        for app, (owner, _) in self.submitted.items():
-            if owner == address and app not in self._orphans:
-                self._orphans.add(app)
-                if app in self.end_wanted and app not in self.ended:
-                    self.end_wanted.discard(app)
-                    self._undecided.add(app)
-                if app not in self._taken:
-                    self._excused.add(app)
+        for app in [app for app in self._kept if is_gone and self.submitted[app][0] == address]:
+            del self._kept[app]
+            self._orphans.add(app)
+            if app in self.end_wanted and app not in self.ended:
+                self.end_wanted.discard(app)
+                self._undecided.add(app)
+            if app not in self._taken:
+                self._excused[app] = Excuse.NEVER_PASSED_ON
         for app in sorted(_known_to(lost)):
             self._knower_lost(app, besides=lost)
-        for app in sorted(_ends_known_to(lost) & self.end_wanted) if self._links_fail else ():
+        for app in sorted(_ends_known_to(lost) & self.end_wanted - self._kept.keys()) if self._links_fail else ():
             others = [node for node in self.nodes.values() if node is not lost]
             if not any(app in _ends_known_to(node) for node in others) and not self._of_late(self._knew_end, app, lost):
                 self.end_wanted.discard(app)
-                self._undecided.add(app)
+                self._end_forgotten.add(app)
 
     def _knower_lost(self, app: str, besides: Node) -> None:
         now = self.timeline.now
@@ -263,7 +356,7 @@ class TroubledWorld(NodeWorld):
         if not any(app in _known_to(node) for node in self.nodes.values() if node is not besides):
             of_late = sum(now - loss <= SECONDS_TO_COPY * SECOND for loss in losses)
             if of_late >= self._losses_excusing(app, besides):
-                self._excused.add(app)
+                self._excused.setdefault(app, Excuse.ALL_WHO_KNEW)
 
     def _see_who_knows(self) -> None:
         for pair in combinations(self.nodes, 2) if self._links_fail else ():
@@ -328,11 +421,32 @@ class TroubledWorld(NodeWorld):
         entries = self.entries(app)
         if app in self._orphans and app in self._excused and not entries:
             return self._remains(app)  # its hosts find out that nobody knows of it
-        if app in self._undecided and all(one.phase == AppPhase.ENDED for _, one in entries):
+        if app in self._undecided | self._end_forgotten and all(one.phase == AppPhase.ENDED for _, one in entries):
             return self._remains(app)
-        if app not in self.end_wanted and not any(peer.address in self.nodes for peer in self.specs[app].sources):
+        if app not in self.end_wanted and self._lacks_sources(app):
             return [] if len(entries) == 1 else [f"{app}, without a source, has {len(entries)} stewards"]
         return super()._app_faults(app) or ([] if app in self.end_wanted else self.unreached(app))
+
+    def _lacks_sources(self, app: str) -> bool:
+        return not any(peer.address in self.nodes for peer in self.specs[app].sources)
+
+    def excuses(self) -> Counter[str]:
+        """Return how many apps are not as their users want them, by why that is nobody's fault."""
+        return Counter(excuse for app in self.specs if (excuse := self._excuse_of(app)) is not None)
+
+    def _excuse_of(self, app: str) -> Excuse | None:
+        entries = self.entries(app)
+        if app in self._undecided | self._end_forgotten:
+            runs = any(entry.phase not in ENDS for _, entry in entries)
+            why = Excuse.END_NOT_KNOWN if app in self._undecided else Excuse.END_FORGOTTEN
+            return why if runs else None
+        if app in self.end_wanted:
+            return None
+        if not entries:
+            return self._excused.get(app)
+        if self._lacks_sources(app):
+            return Excuse.NO_SOURCE
+        return Excuse.MACHINE_GONE if any(self.waiting(entry) for _, entry in entries) else None
 
     def concerned(self) -> list[str]:
         """Return the nodes whose events may tell why apps are not as they should be: stewards and owners."""
@@ -344,6 +458,10 @@ class TroubledWorld(NodeWorld):
                 yield from (address for address, _ in self.entries(app))
                 yield self.submitted[app][0]
         yield from (address for address, node in self.nodes.items() if not node.is_active)
+
+
+def _operators(spec: AppSpec) -> int:
+    return sum(chain.operators for chain in spec.chains)
 
 
 def _known_to(node: Node) -> set[str]:

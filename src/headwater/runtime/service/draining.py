@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import Peer
 from headwater.node.events import DrainRevoked, DrainWanted
+from headwater.node.row_messages import RowsCut
 from headwater.runtime.service.leftovers import has_answered
 from headwater.runtime.service.plant import Hold, Part
 from headwater.runtime.service.questions import KeepAccount, Looked
@@ -170,7 +171,29 @@ class Draining:
             return _held_by([owned.name])
         lots = self._node.plant.lots(part)
         needed = [one for one, lot in lots.items() if _is_needed(owned, one, lot)]
-        return f"instances {needed} of {owned.name} have yet to be fetched by other nodes" if needed else ""
+        if needed:
+            return f"instances {needed} of {owned.name} have yet to be fetched by other nodes"
+        return self._doubt_of(owned, looked)
+
+    def _doubt_of(self, owned: OwnedLine, looked: list[Looked]) -> str:
+        """Tell who has rows of an app that may have been taken here, before this node was passed over as lost.
+
+        Who still takes it for the host of what others run by now is told, since from then on it sends nothing here.
+        """
+        own = self._node.own
+        cuts = {one.instance: one.cuts for one in owned.placed}
+        asking = set()
+        for look in looked:
+            for part in (part for part in look.parts if part.id == owned.id and look.peer.id != own.id):
+                behind = part.unsettled.behind(own.id, cuts)
+                for number in behind:
+                    self._node.wire.send(look.peer.address, RowsCut(own, owned.id, number, cuts[number]))
+                if behind or own.id in part.unsettled.hosts:
+                    asking.add(look.peer.address)
+        where = ", ".join(sorted(asking))
+        return (
+            f"rows of {owned.name} at {where} may have been taken here, which only this node can say" if asking else ""
+        )
 
     async def _give_accounts(self, looked: list[Looked]) -> None:
         """Let the owners of all apps of which something was done here know what that was."""

@@ -18,7 +18,7 @@ def carried_homes(before: AppSpec, after: Graph, kept: Succession, placed: Mappi
     for sink in after.sinks:
         home = placed.get(sinks[sink.name]) if sink.name in kept.kept else None
         if home is not None:
-            found.append(Placed(sink.instance, home.host, home.anchor, home.lot))
+            found.append(Placed(sink.instance, home.host, home.anchor, home.lot, cuts=home.cuts))
     return tuple(found)
 
 
@@ -34,7 +34,7 @@ def _chain_homes(after: Graph, kept: Succession, placed: Mapping[int, Placed]) -
                     [f"{chain.name} would run as one, and their states lie apart ({where}): give one fuse=False"],
                 )
             for home in list(homes.values())[:1]:
-                yield Placed(number, home.host, home.anchor, home.lot)
+                yield Placed(number, home.host, home.anchor, home.lot, cuts=home.cuts)
 
 
 def _home(kept: Succession, operator: str, index: int, placed: Mapping[int, Placed]) -> Placed | None:

@@ -2,15 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
+from headwater.engine.cuts import Unsettled, unsettled
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND
 from headwater.node.hosting import room_taken
-from headwater.node.messages import ChainSpec
+from headwater.node.messages import ChainSpec, Placed
 from headwater.runtime.service.keeping import Owned, Phase
 from headwater.runtime.service.plant import Part, Plant
 from headwater.runtime.service.questions import PartInShort, Room
@@ -152,14 +154,11 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
     troubled = plant.troubles.apps()
     is_waiting = bool(plant.engine.workforce.waits_for)
     told = {
-        part.id: PartInShort(
-            part.id,
-            part.key,
-            len(part.sources),
-            has_failed=part.app.state is AppState.FAILED,
+        part.id: _in_short(
+            plant,
+            part,
+            is_busy=part.app.id in busy,
             is_troubled=part.id in troubled or (is_waiting and _computes(part)),
-            is_idle=part.app.id not in busy and all(task.ended for task in list(part.sources.values())),
-            is_open=True,
         )
         for part in parts
     }
@@ -168,6 +167,26 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
         for app, wanted in troubled.items()
     }
     return [one for _, one in sorted((unopened | told).items())]
+
+
+def _in_short(plant: Plant, part: Part, *, is_busy: bool, is_troubled: bool) -> PartInShort:
+    left = _unsettled(plant, part)
+    has_ended = all(task.ended for task in list(part.sources.values()))
+    return PartInShort(
+        part.id,
+        part.key,
+        len(part.sources),
+        has_failed=part.app.state is AppState.FAILED,
+        is_troubled=is_troubled,
+        is_idle=has_ended and not is_busy and not left.hosts,
+        is_open=True,
+        unsettled=left,
+    )
+
+
+def _unsettled(plant: Plant, part: Part) -> Unsettled:
+    with plant.store.read() as snapshot:
+        return unsettled(snapshot, part.app.id, set(range(part.graph.instance_count)) - part.here)
 
 
 def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
@@ -225,23 +244,23 @@ async def settled(look: Callable[[], Awaitable[StatusTold]]) -> StatusTold:
 
 
 def status_told(
-    app: Owned, owner: str, parts: list[PartLine], silent: set[str], rooms: Mapping[str, Room] | None = None
+    app: Owned, owner: str, parts: list[PartLine], silent: Mapping[str, int], rooms: Mapping[str, Room] | None = None
 ) -> StatusTold:
-    """Put together what all nodes tell of an app.
+    """Put together what all nodes tell of an app; `silent` are those who do not answer, and since when.
 
     One that is silent, and from which everything was placed elsewhere, matters only if its account is lacking.
     """
     stores = {part.store for part in parts}
     left = [account for store, account in app.accounts.items() if store not in stores]
     ledger = whole_ledger([*(part.ledger for part in parts), *left])
-    away = silent & {peer.address for peer in app.places}
-    unaccounted = set() if ledger.balanced else silent - away
+    away = silent.keys() & {peer.address for peer in app.places}
+    unaccounted = set() if ledger.balanced else silent.keys() - away
     is_whole = not away and not unaccounted
     waiting = ledger.waiting
     if not is_whole or waiting < 0:  # what has gone from one node to another can only be set off if both have told
         waiting = sum(part.ledger.waiting for part in parts)
     here = {number: part.node for part in parts for number in _numbers(part)}
-    missing = _missing(app, parts, away, rooms or {})
+    missing = _missing(app, parts, {node: silent[node] for node in away}, rooms or {})
     errors = [f"{part.node}: {part.error}" for part in parts if part.error]
     troubles = [f"{part.node}: {why}" for part in parts for why in (*part.troubles, part.waits_for) if why]
     return StatusTold(
@@ -252,7 +271,7 @@ def status_told(
         submitter=app.submitter,
         state=_state(app, parts, missing, is_away=bool(away), is_out=is_whole and ledger.waiting == 0),
         errors=[*errors, *troubles],
-        notes=_notes(app, waiting),
+        notes=[*_notes(app, waiting), *_lost(app, {node: silent[node] for node in unaccounted})],
         parts=parts,
         homes={str(number): here[number] for number in sorted(here)},
         missing=missing,
@@ -272,7 +291,7 @@ def _numbers(part: PartLine) -> Iterator[int]:
     yield from (line.number for line in part.sinks)
 
 
-def _missing(app: Owned, parts: list[PartLine], away: set[str], rooms: Mapping[str, Room]) -> list[str]:
+def _missing(app: Owned, parts: list[PartLine], away: Mapping[str, int], rooms: Mapping[str, Room]) -> list[str]:
     """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be.
 
     One that moves may be on its way for a moment, and its rows wait for it: nothing is amiss.
@@ -285,7 +304,7 @@ def _missing(app: Owned, parts: list[PartLine], away: set[str], rooms: Mapping[s
         if not _reads(by_node.get(peer.address), name)
     ]
     unheard = [
-        f"{_called(chain, one.instance)} on {one.host.address}{_if_full(chain, rooms.get(one.host.address))}"
+        f"{_called(chain, one.instance)} on {one.host.address}{_why(app, one, away, rooms)}"
         for one in sorted(app.placed, key=lambda one: one.instance)
         for chain in (app.spec.chains[one.instance],)
         if one.host.address in away or (one.instance not in here and one.whence is None)
@@ -295,6 +314,35 @@ def _missing(app: Owned, parts: list[PartLine], away: set[str], rooms: Mapping[s
 
 def _called(chain: ChainSpec, number: int) -> str:
     return f"instance {number} ({chain.name})" if chain.operators else f"sink {chain.name}"
+
+
+def _why(app: Owned, placed: Placed, away: Mapping[str, int], rooms: Mapping[str, Room]) -> str:
+    """Say why an instance is not where it should be, and what becomes of it."""
+    chain, host = app.spec.chains[placed.instance], placed.host.address
+    if host not in away:
+        return _if_full(chain, rooms.get(host))
+    since = f", which has been silent since {_clock(away[host])}"
+    if not app.has_run:
+        return since
+    if chain.is_stateless:
+        return f"{since}: it is being placed elsewhere"
+    what = "what it has written" if not chain.operators else "its state"
+    return f"{since}: {what} is there, so its rows wait for that node"
+
+
+def _lost(app: Owned, unaccounted: Mapping[str, int]) -> list[str]:
+    """Tell of instances that went on elsewhere without what lies on the nodes that had them."""
+    return [
+        f"rows of {_called(app.spec.chains[one.instance], one.instance)} that lie on {cut.host.address}, or were under "
+        f"way there, wait for that node, which has been silent since {_clock(unaccounted[cut.host.address])}"
+        for one in app.placed
+        for cut in one.cuts
+        if cut.host.address in unaccounted
+    ]
+
+
+def _clock(at_us: int) -> str:
+    return f"{datetime.fromtimestamp(at_us / SECOND, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _if_full(chain: ChainSpec, room: Room | None) -> str:

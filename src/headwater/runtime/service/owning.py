@@ -37,6 +37,7 @@ from headwater.runtime.service.questions import (
     Whereabouts,
 )
 from headwater.runtime.service.requests import ExplainTold, OwnedLine, PartLine, StatusTold, Submitted
+from headwater.runtime.worker import now_us
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -57,6 +58,7 @@ class Ownership:
         self._node = node
         self.end_s = END_S
         self._taking: set[str] = set()  # names of apps that are being built
+        self._silent_since: dict[NodeId, int] = {}  # of nodes that did not answer when they were last asked
 
     def find(self, app: str) -> Owned:
         """Return an app of ours by its name or id."""
@@ -243,11 +245,13 @@ class Ownership:
     async def _part(self, app: str, peer: Peer) -> PartTold | None:
         try:
             told: PartTold = await self._node.asking.ask(peer, PartHere(app), LOOK_S)
-            return told
         except Refused:
             raise
         except HeadwaterError:
+            self._silent_since.setdefault(peer.id, self._node.heard_us(peer) or now_us())
             return None
+        self._silent_since.pop(peer.id, None)
+        return told
 
     async def explained(self, app: str) -> ExplainTold:
         """Tell what the flow of an app compiles to."""
@@ -277,7 +281,8 @@ class Ownership:
         owned = self.find(app)
         told = await self._ask_parts(owned)
         rooms = {peer.address: one.room for peer, one in told.items() if one is not None}
-        return status_told(owned, self._node.own.address, _parts(told), _silent(told), rooms)
+        since = {peer.address: self._silent_since.get(peer.id, now_us()) for peer, one in told.items() if one is None}
+        return status_told(owned, self._node.own.address, _parts(told), since, rooms)
 
 
 def _how(told: PartTold | None) -> str:

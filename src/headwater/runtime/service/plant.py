@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from headwater.dataflow.graph import Graph
-from headwater.engine.channels import ORIGIN_BYTES, make_outbox
+from headwater.engine.channels import ORIGIN_BYTES, make_outbox, make_outboxes
 from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
 from headwater.engine.moving import all_lots, begin_under
 from headwater.engine.opening import wake_us_of
@@ -268,6 +268,8 @@ class Plant:
             with self.store.write() as txn:
                 kept.keep(txn)
             app_id, codes = self.engine.registry.register(graph, kept.id)
+            with self.store.write() as txn:
+                make_outboxes(txn, app_id, range(graph.instance_count), self.schemas)
         return App(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
     def _check_of(self, kept: KeptFlow) -> Check:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headwater.engine.cuts import Unsettled
 from headwater.engine.ledger import Ledger
 from headwater.model.ids import LIST_MAX, AppName, Number, SaidMany
 from headwater.model.peers import NodeId, Peer
@@ -62,6 +63,7 @@ class PartInShort(msgspec.Struct, frozen=True, array_like=True):
     is_troubled: bool  # something could not be started, and is tried again
     is_idle: bool  # all sources here have ended, and nothing waits
     is_open: bool  # its flow is known to be somebody's who may submit, and was built
+    unsettled: Unsettled = Unsettled()  # rows that wait here, and may be in doubt
 
 
 class Looked(msgspec.Struct, frozen=True, tag="looked"):

@@ -90,6 +90,7 @@ ALONE_S: Final = 10.0  # that a node without --join looks for those it knew befo
 UPKEEP_S: Final = 1.0
 LAST_ACT_S: Final = 20.0  # for what is being done when a node is stopped: state is copied, a broker dialled
 PEERS_S: Final = 30.0  # between two notes of who is there
+HEARD_MAX: Final = 10_000  # nodes of which is remembered when they were heard last
 ASK_S: Final = 10.0  # between two words of where our apps are, and two looks after what does not run here
 
 
@@ -119,6 +120,7 @@ class NodeService:
         self._is_stopping = self.has_left = self._is_unwanted = False
         self.broken = asyncio.Event()  # by a mistake of ours: nothing runs here any more, until it is started again
         self._congestion = 0.0  # as the machines know it
+        self._heard_us: dict[NodeId, int] = {}  # when other nodes were heard, the latest last
         self._identity = ExitStack()  # locked until it is closed
         self._metrics: MetricsServer | None = None
         self.rates = Rates()
@@ -151,7 +153,7 @@ class NodeService:
         self._join()
         for owned in list(self.keeping.owned.values()):
             if not owned.has_ended:
-                self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run))
+                self.handle(AppSubmitted(owned.spec, owned.placed, owned.has_run, is_known=True))
                 if owned.is_ending:
                     self.end(owned.id)
         self.upgrades.go_on()
@@ -280,7 +282,18 @@ class NodeService:
         self._timer = None
         self.handle(NodeTicked())
 
+    def heard_us(self, peer: Peer) -> int | None:
+        """Return when another node was last heard, if it was of late enough to be remembered."""
+        return self._heard_us.get(peer.id)
+
+    def _note_heard(self, peer: NodeId) -> None:
+        self._heard_us.pop(peer, None)
+        self._heard_us[peer] = now_us()
+        if len(self._heard_us) > HEARD_MAX:
+            del self._heard_us[next(iter(self._heard_us))]
+
     def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
+        self._note_heard(sender)
         if isinstance(message, Question | Answer):
             try:
                 self.asking.hear(message)
