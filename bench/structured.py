@@ -29,7 +29,7 @@ from bench.processes import memory_mb, usage
 from bench.socketfeed import SocketFeed
 from bench.workload import KEPT, Batch, json_line, run_chain, text_line
 from headwater.model.errors import EngineError
-from headwater.runtime.spark import AUTHENTICATED, start_spark
+from headwater.runtime.spark import AUTHENTICATED, open_callbacks, start_spark
 from headwater.runtime.worker import now_us
 
 BATCHES_WARM: Final = 10  # not measured, of every query: code generation, worker start, JIT
@@ -164,6 +164,7 @@ class Session:
         self._request = request
         conf = SparkConf(loadDefaults=False).setAll(list(settings(scratch, request.cores).items()))
         self.spark = start_spark(scratch, conf)
+        open_callbacks()
         self.start_s = time.monotonic() - began
         self._scratch = scratch
         self._queries = 0

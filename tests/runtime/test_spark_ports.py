@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import java_gateway
 
 from headwater.runtime.node import Node
 from headwater.runtime.pool import SparkPool
+from headwater.runtime.spark import open_callbacks
 from tests.runtime.strangers import (
     Port,
     callback_command,
@@ -29,9 +29,7 @@ def spark_of(spark_node: Node) -> SparkPool:
     """The Spark of a node, with all ports that it ever opens."""
     pool = spark_node.pool
     assert isinstance(pool, SparkPool)
-    context: Any = pool.session.sparkContext
-    start_callbacks: Any = java_gateway.ensure_callback_server_started  # as the first function that the JVM calls does
-    start_callbacks(context._gateway)
+    open_callbacks()
     return pool
 
 
@@ -64,6 +62,24 @@ def test_no_port_of_the_jvm_or_of_ours_does_anything_for_a_stranger(spark_of: Sp
         assert port.host in {"127.0.0.1", "::1"}, port
         answer = port.answer_to(callback_command())
         assert b"Authentication error" in answer or answer == b"", f"{port} said {answer!r}"
+
+
+def test_our_own_jvm_calls_functions_of_ours_on_the_port_that_refuses_strangers(
+    spark_of: SparkPool, tmp_path: Path
+) -> None:
+    """The port asked for a secret that Py4J's client had forgotten: nothing that needs callbacks worked any more."""
+    taken: list[int] = []
+    rows = spark_of.session.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    query = (
+        rows.writeStream.foreachBatch(lambda batch, number: taken.append(batch.count()))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert query.exception() is None
+    assert taken
+    assert set(taken) == {3}
 
 
 def test_unix_sockets_lie_where_only_our_user_comes(spark_of: SparkPool) -> None:

@@ -22,10 +22,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from headwater.model.errors import EngineError
@@ -37,6 +39,7 @@ from headwater.runtime.temporary import Temporary, keep
 log = logging.getLogger(__name__)
 
 SLOTS: Final = 64  # tasks at the same time: two overlapping epochs, spares, one worker per operator; a slot is free
+CALLBACK_KEPT_S: Final = 30  # an idle connection of the JVM to our callback port, as PySpark has it
 FAILURES_MAX: Final = 1_000_000  # plain local[k] ends the job with the first lost Python worker
 HEAP_MB: Final = 512
 LOG: Final = "spark.log"
@@ -218,6 +221,7 @@ class _Ours(NamedTuple):
 
 
 _of_us: list[_Ours] = []  # at most one
+_called_back: WeakSet[Any] = WeakSet()  # gateways whose callback port is open, and shown the secret
 _process_of: WeakKeyDictionary[SparkContext, "subprocess.Popen[bytes]"] = WeakKeyDictionary()  # PySpark knows the last
 
 
@@ -244,10 +248,36 @@ def _delete_directory_of_the_jvm() -> None:
 def _guard_callbacks() -> None:
     """Have PySpark's callback port, over which the JVM calls our functions, ask for the gateway's secret.
 
-    PySpark gives the secret to the JVM, which shows it on every such connection, and does not ask for it.
+    PySpark does not ask for it. Whoever wants to be called has to `open_callbacks`, else the JVM is refused, too.
     """
     gateway: Any = SparkContext._gateway
     gateway.callback_server_parameters.auth_token = gateway.gateway_parameters.auth_token
+
+
+def open_callbacks() -> None:
+    """Open the callback port of a Spark of ours, and have the JVM show the secret on it.
+
+    Py4J's client in the JVM begins with the secret and forgets it when PySpark tells it the port
+    (`py4j.PythonClient.copyWith`). Another that has it is put in its place, where only reflection reaches.
+    """
+    gateway: Any = SparkContext._gateway
+    secret = gateway.callback_server_parameters.auth_token
+    if secret is None or gateway in _called_back:  # without a secret it is somebody else's JVM: neither side asks
+        return
+    start: Any = ensure_callback_server_started  # PySpark has no types for it
+    start(gateway)
+    jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    served, client = server.getGateway(), server.getCallbackClient()
+    place = jvm.java.lang.Class.forName("py4j.Gateway").getDeclaredField("cbClient")
+    place.setAccessible(True)
+    seconds, sockets = jvm.java.util.concurrent.TimeUnit.SECONDS, jvm.javax.net.SocketFactory.getDefault()
+    where = client.getPort(), client.getAddress()
+    with_secret = jvm.py4j.PythonClient(
+        served, None, *where, CALLBACK_KEPT_S, seconds, sockets, server, True, client.getReadTimeout(), secret
+    )
+    place.set(served, with_secret)
+    client.shutdown()
+    _called_back.add(gateway)
 
 
 def _registering(jvm: Jvm, master: str, unwanted: threading.Event) -> AbstractContextManager[None]:

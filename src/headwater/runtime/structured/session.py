@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from headwater.runtime.cluster import reach_master
 from headwater.runtime.config import cores_here
-from headwater.runtime.spark import spark_conf, start_spark
+from headwater.runtime.spark import open_callbacks, spark_conf, start_spark
 
 _HEAP: Final = "1g"  # of the driver, through which all rows of the sinks pass
 _EXECUTOR_MB: Final = 1_024  # Spark's own default
@@ -62,6 +62,7 @@ def _host_for(master: str) -> str:
 
 def beside(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """Return a session on the same Spark that has the settings of a twin and changes none of the other's."""
+    open_callbacks()  # each micro-batch is brought to a function of ours
     own = session.newSession()
     for setting, value in {**_SQL, **settings}.items():
         own.conf.set(setting, value)
