@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from headwater.model.errors import FlowError
 from headwater.model.keys import encode_key, keyed_rows
+from headwater.model.quoting import listed
+from headwater.model.suggestions import did_you_mean
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.functions import WrongResult, table_to_batch
 from headwater.operators.joining import common_kind, free_name, lacks_key
@@ -120,7 +122,8 @@ class _Indexed:
         chosen = [name for name in names if name not in config.right_on]
         for name in (*config.right_on, *chosen):
             if name not in table.column_names:
-                raise WrongResult(f"the table lacks column {name!r}; it has only: {', '.join(table.column_names)}")
+                advice = did_you_mean(name, table.column_names)
+                raise WrongResult(f"the table lacks column {name!r}; it has only: {listed(table.column_names)}{advice}")
         self.source = table
         batch = table_to_batch(table)
         lonely = lacks_key(batch, config.right_on)
