@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headwater.dataflow.connectors import told_by
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
+from headwater.model.quoting import abridged
 from headwater.model.time import SECOND
 from headwater.node.hosting import room_taken
 from headwater.node.messages import ChainSpec
@@ -165,7 +167,8 @@ def parts_in_short(plant: Plant, parts: list[Part]) -> list[PartInShort]:
 
 def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
     rate = rates.of((part.id, -1 - number), task.rows)
-    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, _source_state(task))
+    told = abridged(told_by(task.reader))
+    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, _source_state(task), told)
 
 
 def _source_state(task: SourceTask) -> str:
@@ -198,6 +201,7 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
         queue.waiting,
         rate,
         latency_of([task.recent]),
+        abridged(told_by(task.writer)),
     )
 
 
