@@ -34,6 +34,12 @@ OF_SOURCES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+OF_SINKS: list[tuple[str, dict[str, Any]]] = [
+    ("retain=true", {"retain": True}),
+    ("not_finite=refuse", {"not_finite": "refuse"}),
+]
+
+
 @pytest.mark.parametrize(("written", "arguments"), [*OF_BOTH, *OF_SOURCES])
 def test_a_source_takes_them(written: str, arguments: dict[str, Any]) -> None:
     said = spec_of(hw.read.mqtt(f"mqtts://host/city/#?{written}"))
@@ -41,7 +47,7 @@ def test_a_source_takes_them(written: str, arguments: dict[str, Any]) -> None:
     assert said != spec_of(hw.read.mqtt("mqtts://host/city/#"))
 
 
-@pytest.mark.parametrize(("written", "arguments"), [*OF_BOTH, ("retain=true", {"retain": True})])
+@pytest.mark.parametrize(("written", "arguments"), [*OF_BOTH, *OF_SINKS])
 def test_a_sink_takes_them(written: str, arguments: dict[str, Any]) -> None:
     said = hw.to.mqtt(f"mqtts://host/city?{written}")
     assert said == hw.to.mqtt("mqtts://host/city", **arguments)
@@ -53,7 +59,7 @@ def test_every_option_is_tried_above() -> None:
         return {option.partition("=")[0] for written, _ in cases for option in written.split("&")}
 
     assert tried([*OF_BOTH, *OF_SOURCES]) == READING.keys()
-    assert tried(OF_BOTH) | {"retain"} == WRITING.keys()
+    assert tried([*OF_BOTH, *OF_SINKS]) == WRITING.keys()
 
 
 def test_what_the_address_says_goes_before_what_the_code_says() -> None:

@@ -122,3 +122,19 @@ def test_a_password_in_the_environment_is_taken_and_a_wrong_one_not_shown(
     monkeypatch.setenv("HEADWATER_MQTT_PASSWORD", SECRET)
     ended = headwater("run", "storm.exclamation", "--no-spark", "--rows", 5, "--sink", f"{url}/out", "--json")
     assert ended.exit_code == 0, ended.output
+
+
+def test_a_run_says_to_which_broker_each_end_is_connected_and_as_which_client(guarded: Guarded, start: Start) -> None:
+    """Before any row comes, and without the password that stands in the address."""
+    url = guarded.broker.url.replace("//", f"//gauge:{SECRET}@")
+    words = ["--source", f"{url}/told/in?client_id=reads-told", "--sink", f"{url}/told/out?client_id=writes-told"]
+    run = start("run", "storm.exclamation", "--no-spark", *words)
+    assert run.stdout is not None
+    place, seen = guarded.broker.url, ""
+    wanted = {f"input: connected to {place} as reads-told, told/in", f"mqtt: connected to {place} as writes-told"}
+    while not all(one in seen for one in wanted):
+        line = run.stdout.readline()
+        assert line, (seen, run.communicate())
+        seen += line
+    run.kill()
+    assert SECRET not in seen + "".join(run.communicate())

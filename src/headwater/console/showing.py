@@ -138,7 +138,7 @@ def _lines(part: PartLine) -> Iterator[tuple[Text, tuple[str, ...]]]:
 
 def _source(one: SourceLine) -> tuple[Text, tuple[str, ...]]:
     state = "" if one.state == "reading" else f", {one.state}"
-    name = Text.assemble("▸ ", one.name, (f"  {one.kind}, {one.guarantee}{state}", "dim"))
+    name = Text.assemble("▸ ", one.name, (f"  {one.kind}, {one.guarantee}{state}", "dim"), _told(one))
     return name, (wording.count(one.rows), wording.rate(one.rate))
 
 
@@ -148,9 +148,13 @@ def _instance(one: InstanceLine) -> tuple[Text, tuple[str, ...]]:
 
 
 def _sink(one: SinkLine) -> tuple[Text, tuple[str, ...]]:
-    name = Text.assemble("◂ ", one.name, (f"  {one.kind}, {one.guarantee}", "dim"))
+    name = Text.assemble("◂ ", one.name, (f"  {one.kind}, {one.guarantee}", "dim"), _told(one))
     latency = (wording.milliseconds(one.latency.p50), wording.milliseconds(one.latency.p99))
     return name, (wording.count(one.rows), wording.rate(one.rate), wording.count(one.waiting), *latency)
+
+
+def _told(one: SourceLine | SinkLine) -> tuple[str, str]:
+    return (f"\n  {one.told}" if one.told else "", "yellow")
 
 
 def ledger_line(told: StatusTold) -> Text:

@@ -74,3 +74,30 @@ def test_a_run_here_and_an_app_in_a_cluster_end_with_results_of_one_kind(tmp_pat
     assert (here.id, here.parts, here.version) == ("", [], None)
     assert (there.id, there.parts, there.version, there.homes) == (status.id, status.parts, 1, status.homes)
     assert (there.latency.p50, there.operators, there.started_us) == (None, (), None)
+
+
+TELLING = """
+import headwater as hw
+
+rows = hw.read.json({lines!r}, name="lines")
+
+def spoilt(batch):
+    return {{"n": [float("nan")] * batch.num_rows}}
+
+flow = hw.flow("telling", rows.map(spoilt).sink(hw.to.json({out!r})))
+"""
+
+
+def test_a_status_has_what_sources_and_sinks_say(tmp_path: Path) -> None:
+    """On whichever node they are."""
+    (tmp_path / "lines.json").write_text("")
+    (tmp_path / "more.json").write_text('{"n": 1}\n')
+    flow = TELLING.format(lines=str(tmp_path / "*e*.json"), out=str(tmp_path / "out.jsonl"))
+    (tmp_path / "telling.py").write_text(flow)
+    with FewNodes(tmp_path) as few:
+        few.add()
+        with few.client(0) as cluster:
+            cluster.submit(tmp_path / "telling.py")
+            [part] = cluster.wait("telling", PATIENCE_S).parts
+    assert [source.told for source in part.sources] == [f"{tmp_path / 'lines.json'} is empty"]
+    assert [sink.told for sink in part.sinks] == ["1 times NaN or infinity, written as null"]

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headwater.engine.cuts import Unsettled, unsettled
+from headwater.dataflow.connectors import told_by
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import NodeId, Peer
+from headwater.model.quoting import abridged
 from headwater.model.time import SECOND
 from headwater.node.hosting import room_taken
 from headwater.node.messages import ChainSpec, Placed
@@ -191,7 +193,8 @@ def _unsettled(plant: Plant, part: Part) -> Unsettled:
 
 def _source(part: Part, number: int, task: SourceTask, rates: Rates) -> SourceLine:
     rate = rates.of((part.id, -1 - number), task.rows)
-    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, _source_state(task))
+    told = abridged(told_by(task.reader))
+    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, _source_state(task), told)
 
 
 def _source_state(task: SourceTask) -> str:
@@ -224,6 +227,7 @@ def _sink(part: Part, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
         queue.waiting,
         rate,
         latency_of([task.recent]),
+        abridged(told_by(task.writer)),
     )
 
 

@@ -117,6 +117,7 @@ class SourceLine(msgspec.Struct, frozen=True):
     rows: Number  # since the node was started
     rate: Figure  # rows a second, of late
     state: Said  # reading, paused, ended, stopped (its app has failed), held (for an upgrade)
+    told: Said = ""  # what it has to say: where it is connected, what it waits for, what it met
 
 
 class InstanceLine(msgspec.Struct, frozen=True):
@@ -141,6 +142,7 @@ class SinkLine(msgspec.Struct, frozen=True):
     waiting: Signed
     rate: Figure
     latency: Latency  # of late
+    told: Said = ""  # what it has to say
 
 
 class PartLine(msgspec.Struct, frozen=True):
