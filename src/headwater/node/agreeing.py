@@ -22,9 +22,10 @@ def is_lost(ground: Ground, entry: m.Entry, placed: m.Placed, deployment: Deploy
     """
     config = ground.config
     patience = config.host_silence_max
+    was_asked = placed.host.id in deployment.unheard  # when we took the app over
     if is_kept(entry, placed) and not entry.may_begin_anew(placed):
         patience = config.keeper_silence_max
-    elif is_kept(entry, placed) and placed.host.id not in ground.ring.known.dead:
+    elif is_kept(entry, placed) and placed.host.id not in ground.ring.known.dead and not was_asked:
         patience = Duration(patience + config.start_tries_max * config.retry)
     return deployment.heard.setdefault(placed.host.id, ground.now) < ground.now - patience
 
@@ -33,7 +34,7 @@ def is_agreed(ground: Ground, entry: m.Entry, deployment: Deployment) -> bool:
     """Whether the app's owner has agreed to where it is placed; it is asked if not, but not for ever.
 
     What begins anew without state is in nobody's way, even if it does so twice: each row goes to one of the two. So an
-    owner that is lost together with a host is not waited for longer than the host was.
+    owner that is lost together with a host is asked a few times only.
     """
     if deployment.agreed == entry.placed or not any(chain.keeps for chain in entry.spec.chains):
         return True
@@ -41,7 +42,8 @@ def is_agreed(ground: Ground, entry: m.Entry, deployment: Deployment) -> bool:
         deployment.proposed_since = ground.now
     ground.send(entry.owner, m.PlacementTold(ground.own, entry.spec.name, deployment.agreed, entry.placed))
     config = ground.config
-    patience = config.host_silence_max if deployment.begins_anew else config.owner_silence_max
+    few_tries = config.start_tries_max * config.retry
+    patience = few_tries if deployment.begins_anew else config.owner_silence_max
     return ground.now - deployment.proposed_since > patience
 
 

@@ -28,6 +28,7 @@ from headwater.engine.cuts import (
     origin_under,
 )
 from headwater.engine.measuring import SCHEMA_BYTES_MAX
+from headwater.engine.moving import read_lot
 from headwater.engine.schemas import schemas_bytes
 from headwater.engine.store import read_queue, schema_key
 from headwater.model.batch import decode_entry
@@ -267,8 +268,10 @@ class Carrying:
         message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
         if outbox.bound_to is None:
             self._bring_nearer(message, outbox.host or outbox.hint)
-        else:
+        elif outbox.tries % 2 == 0:
             self._ground.send(outbox.bound_to, message)
+        else:  # it may be gone for good, and have given the instance away before
+            self._bring_nearer(message)
 
     def _that_fit(
         self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]
@@ -498,13 +501,36 @@ class Carrying:
         sending = message.sending
         app = self.apps.get(sending.app)
         if sending.bound_to is not None:
-            if app is not None and sending.bound_to == self._ground.own.id:
-                self._keep(message, app)
+            self._settle(message, app)
         elif app is not None and sending.instance in app.here | app.leaving:
             if sending.origin != origin_under(app.origin, sending.cut):
                 self._keep_if_uncut(message, app)
         else:
             self._bring_nearer(message)
+
+    def _settle(self, message: m.RowsSent, app: OpenApp | None) -> None:
+        """Keep rows in doubt if we can say whether we have them; else bring them to who may.
+
+        That is the host that was lost, or, if it had given the instance away and whoever began it anew did not know so,
+        the one that runs it under the cut under which they were sent: it knows what those before it had taken.
+        """
+        sending, own = message.sending, self._ground.own
+        cuts = self._cuts_of(sending.app, sending.instance)
+        if app is None:
+            self._bring_nearer(message)
+            return
+        is_here = sending.instance in app.here and cuts is not None
+        runs_as_then = is_here and cuts is not None and last_lot(cuts) == sending.cut
+        if runs_as_then or (sending.bound_to == own.id and self._had(app, sending.instance)):
+            self._keep(message, app)
+        elif not is_here:
+            self._bring_nearer(message)
+
+    def _had(self, app: OpenApp, instance: int) -> bool:
+        """Whether an instance runs here, or did and was not given away."""
+        assert self._dock is not None
+        with self._dock.store.read() as snapshot:
+            return read_lot(snapshot, InstanceId(app.id, instance)) is not None
 
     def _keep_if_uncut(self, message: m.RowsSent, app: OpenApp) -> None:
         """Keep rows that nobody else can have taken: such as were sent since we began anew, if we did."""

@@ -71,12 +71,12 @@ class Excuse(StrEnum):
 # what came of an end that was wanted, depends on us as well as on fate; who waits for a machine that is gone waits
 # until state is kept elsewhere, too.
 EXCUSED_MAX: Final[Mapping[Excuse, float]] = {
-    Excuse.NEVER_PASSED_ON: 0.005,
-    Excuse.ALL_WHO_KNEW: 0.01,
-    Excuse.END_NOT_KNOWN: 0.02,
-    Excuse.END_FORGOTTEN: 0.01,
-    Excuse.NO_SOURCE: 0.5,
-    Excuse.MACHINE_GONE: 0.5,
+    Excuse.NEVER_PASSED_ON: 0.02,
+    Excuse.ALL_WHO_KNEW: 0.02,
+    Excuse.END_NOT_KNOWN: 0.03,
+    Excuse.END_FORGOTTEN: 0.015,
+    Excuse.NO_SOURCE: 0.3,
+    Excuse.MACHINE_GONE: 0.3,
 }
 CHANCE: Final = 4.0  # standard deviations by which few stories may have more than their share
 
