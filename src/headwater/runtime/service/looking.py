@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from headwater.engine.cuts import Unsettled, unsettled
 from headwater.dataflow.connectors import told_by
+from headwater.engine.cuts import Unsettled, unsettled
 from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.engine.queues import Queue
 from headwater.model.ids import AppId, InstanceId
