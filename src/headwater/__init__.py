@@ -7,7 +7,7 @@ for `hw.run(flow)`.
 from typing import TYPE_CHECKING, Any
 
 from headwater.connectors import read, senml, to
-from headwater.connectors.app import App, Wire
+from headwater.connectors.application import App, Wire
 from headwater.connectors.cities import CityRows
 from headwater.connectors.models import model_file
 from headwater.connectors.tables import table
@@ -18,9 +18,9 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow, KeyedStream, Sink, Stream, WindowedStream, flow, source
 from headwater.model.errors import ConfigError, ConnectorError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.quoting import quoted as _quoted
-from headwater.operators.expressions import Column, col, lit, when
+from headwater.operators.expressions.sql_text import expr
+from headwater.operators.expressions.trees import Column, col, lit, when
 from headwater.operators.functions import Row
-from headwater.operators.sql_expressions import expr
 from headwater.operators.state import KeyedState
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headwater.runtime.result import RunResult
-    from headwater.runtime.service.client import Cluster
+    from headwater.client.cluster import Cluster
+    from headwater.client.result import RunResult
 
 __version__ = "0.1.0"
 
@@ -74,7 +74,7 @@ __all__ = [
 def run(flow: Flow, **settings: Any) -> "RunResult":
     """Run a flow to its end on a node embedded in this process and return what became of it, as `Cluster.wait` does.
 
-    `settings` are those of `headwater.runtime.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
+    `settings` are those of `headwater.workers.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
     error with which the flow failed, if it did.
     """
     from headwater.runtime.embedded import run_to_end  # Spark is not needed to write a flow
@@ -110,12 +110,12 @@ def read_state(store: "str | Path", flow: str, operator: str | None = None, vari
 
 def __getattr__(name: str) -> Any:
     if name == "RunResult":
-        from headwater.runtime.result import RunResult
+        from headwater.client.result import RunResult
 
         return RunResult
     if name != "Cluster":
         _near_names.refuse("headwater", name, _near_names.MODULE, __all__)
-    from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes
+    from headwater.client.cluster import Cluster  # nor is what speaks to nodes
 
     return Cluster
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.campaign import summed
 from headwater.console.sim import Tally
-from headwater.sim.story import Outcome
+from headwater.sim.story import StoryOutcome
 from headwater.sim.troubled import Excuse
 
 
@@ -14,7 +14,7 @@ def chunk(directory: Path, number: int, apps: int, excused: dict[str, int], stat
     """Write the report of a chunk with one story."""
     tally = Tally(faults="stormy", nodes=None)
     tally.add(
-        Outcome(
+        StoryOutcome(
             seed=number,
             faults="stormy",
             nodes=3,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.connectors import read
-from headwater.connectors.files import GONE_LOOKS
+from headwater.connectors.files.files import GONE_LOOKS
 from headwater.dataflow.connectors import Idle, SourceReader, told_by
 from headwater.model.errors import ConnectorError
 from tests.connectors.polls import polled, spec_of

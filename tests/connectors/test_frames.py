@@ -17,7 +17,7 @@ from headwater.connectors.frames import ROWS_MAX
 from headwater.dataflow.stream import Stream
 from headwater.model.errors import ConnectorError
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.connectors.polls import drained, read_with_restarts, rows_in, spec_of
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.connectors import read, senml, to
-from headwater.connectors.columns import Known
-from headwater.connectors.mqtt_messages import Message, MessageReader
-from headwater.connectors.mqtt_sink import MqttSink
+from headwater.connectors.columns import KnownColumns
+from headwater.connectors.mqtt.messages import MessageReader, MqttMessage
+from headwater.connectors.mqtt.sink import MqttSink
 from headwater.dataflow.connectors import SinkSpec
 from headwater.dataflow.stream import Stream
 from headwater.model.errors import ConnectorError, SchemaMismatch
@@ -100,9 +100,9 @@ def test_what_a_broker_passes_on_are_the_same_instants(batch: pa.RecordBatch, is
     """As the sink of MQTT writes messages and its source reads them."""
     sink = to.mqtt("mqtt://broker/topic")
     assert isinstance(sink, MqttSink)
-    messages = [Message("topic", payload, False, 0, None) for payload in sink.encoder()(batch)]
+    messages = [MqttMessage("topic", payload, False, 0, None) for payload in sink.encoder()(batch)]
     reader = MessageReader(
-        "json", Known(batch.schema if is_declared else None), topic_column=None, retained_column=None
+        "json", KnownColumns(batch.schema if is_declared else None), topic_column=None, retained_column=None
     )
     assert same_times(reader.read(messages, 100, 0, skip_bad=False).batch, batch)
 

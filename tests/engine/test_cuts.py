@@ -18,12 +18,12 @@ from headwater.engine.cuts import (
     origin_under,
     unsettled,
 )
-from headwater.engine.store import QueueRecord, append, read_queue
+from headwater.engine.queue_records import QueueRecord, append, read_queue
 from headwater.model.batch import encode_entry
 from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId
 from headwater.model.peers import Peer, key_of
 from headwater.model.terms import Lot
-from headwater.sim.memory_store import MemoryStore
+from headwater.storage.memory_store import MemoryStore
 
 HERE = InstanceId(AppId(1), 3)
 OWN, FIRST, SECOND = (Peer(key_of(name), name, "zone") for name in ("own", "first", "second"))

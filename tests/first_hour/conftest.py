@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.model.errors import StoreError
-from headwater.operators.object_parts import Collected, DecimalSum, Distinct, EdgeObject, ExtremeObject, ObjectPart
-from headwater.operators.processing import Process
-from headwater.operators.processor_entries import LISTS
-from headwater.operators.spark_types import arrow_schema
+from headwater.operators.processors.processing import Process
+from headwater.operators.processors.processor_entries import LISTS
+from headwater.operators.processors.spark_types import arrow_schema
 from headwater.operators.state_values import WrongState, decode_value, encode_value
+from headwater.operators.windows.object_parts import (
+    Collected,
+    DecimalSum,
+    DistinctPart,
+    EdgeObject,
+    ExtremeObject,
+    ObjectPart,
+)
 from tests.operators.timed_bench import TimedBench
 from tests.pyspark_suite.processors import InBothForms
 
@@ -35,7 +42,7 @@ PARTS: list[tuple[ObjectPart, bytes]] = [
     (EdgeObject("x", last=True, ignore_nulls=False), encode_value([3, "text"])),
     (DecimalSum("x"), encode_value(Decimal("1.5"))),
     (Collected("x"), len(PIECE).to_bytes(4, "little") + PIECE),
-    (Distinct("x"), encode_value([[1, "a"], [2, "b"]])),
+    (DistinctPart("x"), encode_value([[1, "a"], [2, "b"]])),
 ]
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater import functions as F
 from headwater.model.errors import FlowError
-from headwater.operators.evaluating import Evaluation, type_of
-from headwater.operators.expressions import Column
+from headwater.operators.expressions.evaluating import Evaluation, type_of
+from headwater.operators.expressions.trees import Column
 from headwater.operators.functions import WrongResult
 from tests.operators.bench import Bench, stream
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.operators.predicates import _Direct, _Planned, truth_of
+from headwater.operators.expressions.predicates import _Direct, _Planned, truth_of
 
 COLUMNS = {"speed": pa.float64(), "count": pa.int8(), "name": pa.string(), "is_new": pa.bool_(), "ratio": pa.float32()}
 LITERALS: dict[str, st.SearchStrategy[Any]] = {

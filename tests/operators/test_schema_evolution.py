@@ -22,12 +22,12 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from headwater.model.entries import EVERY_GROUP, group_of_entry
 from headwater.model.errors import FlowError, StoreError
 from headwater.model.keys import KEY_GROUPS
-from headwater.operators.processing import Process
-from headwater.operators.processor_schemas import declared, why_unreadable
-from headwater.operators.processor_state import declared_by
-from headwater.operators.schema_evolution import Unreadable, row_change
-from headwater.operators.spark_types import arrow_schema
-from headwater.operators.spark_values import RowCodec
+from headwater.operators.processors.processing import Process
+from headwater.operators.processors.processor_schemas import declared, why_unreadable
+from headwater.operators.processors.processor_state import declared_by
+from headwater.operators.processors.schema_evolution import Unreadable, row_change
+from headwater.operators.processors.spark_types import arrow_schema
+from headwater.operators.processors.spark_values import RowCodec
 from headwater.operators.state_values import WrongState
 from tests.operators.timed_bench import TimedBench
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater import functions as F
 from headwater.model.errors import FlowError
-from headwater.operators.expressions import Column
+from headwater.operators.expressions.trees import Column
 
 v, name = hw.col("v"), hw.col("name")
 

@@ -21,8 +21,8 @@ from headwater import functions as F
 from headwater.engine.policies import Consumption
 from headwater.model.errors import StoreError
 from headwater.operators.functions import WrongResult
-from headwater.operators.processing import Process, ProcessorForm
-from headwater.operators.spark_types import arrow_schema
+from headwater.operators.processors.processing import Process, ProcessorForm
+from headwater.operators.processors.spark_types import arrow_schema
 from tests.operators.timed_bench import TimedBench
 from tests.pyspark_suite import processors as theirs
 

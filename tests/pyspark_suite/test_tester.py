@@ -12,8 +12,8 @@ from pyspark.errors import PySparkValueError
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from headwater.operators.processing import ProcessorForm
-from headwater.operators.processor_state import ProcessorHandle
+from headwater.operators.processors.processing import ProcessorForm
+from headwater.operators.processors.processor_state import ProcessorHandle
 from tests.pyspark_suite import processors as theirs
 from tests.pyspark_suite.test_engine import FORMS, SECOND_US, START_US, bench, pairs
 

@@ -18,13 +18,13 @@ from typing import Any, Final
 import msgspec
 
 import headwater as hw
+from headwater.client.cluster import Cluster
 from headwater.model.errors import EngineError, HeadwaterError
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.java import find_java
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.local import LocalNodes
+from headwater.runtime.service.local_cluster import LocalNodes
+from headwater.spark.java import find_java
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.pool import SparkPool
 from tests.runtime.flows import by_sensor, expected_sums, running_sums
 from tests.runtime.service.few_nodes import Loop
 

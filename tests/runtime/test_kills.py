@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 import headwater as hw
+from headwater.engine.status import AppState
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.status import AppState
+from headwater.workers.local.pool import SparkPool
 from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
 from tests.runtime.spark_away import jvms_of
 

@@ -7,9 +7,9 @@ import pytest
 
 from headwater.engine.policies import Consumption, PolicyName
 from headwater.engine.pressure import PressureConfig
+from headwater.links.credentials import Insecure
 from headwater.model.errors import ConfigError
 from headwater.model.time import milliseconds
-from headwater.runtime.links.credentials import Insecure
 from headwater.runtime.settings import NodeSettings, read_settings
 
 

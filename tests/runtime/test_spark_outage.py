@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from headwater.runtime.spark_outage import REASON_CHARS_MAX, Backoff, SparkOutage
+from headwater.spark.outage import REASON_CHARS_MAX, Backoff, SparkOutage
 
 
 def pauses(outage: SparkOutage, tries: int, now_s: float) -> tuple[list[float], float]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.spark import open_callbacks
+from headwater.spark.session import open_callbacks
+from headwater.workers.local.pool import SparkPool
 from tests.runtime.strangers import (
     Port,
     callback_command,

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import headwater as hw
 from headwater.model.errors import ConfigError, StoreError
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 
 LONG = "long " * 200
 NESTED = "a struct<x:int,ys:array<struct<y:string>>>, m map<string,struct<z:double>>, at timestamp"

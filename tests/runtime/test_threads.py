@@ -14,16 +14,16 @@ import headwater as hw
 import headwater.runtime
 from headwater.dataflow.connectors import Position
 from headwater.engine.ledger import Ledger
+from headwater.engine.status import AppState
 from headwater.model.errors import EngineError
-from headwater.runtime.app import App
-from headwater.runtime.config import NodeConfig
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
-from headwater.runtime.pool import ThreadPool
-from headwater.runtime.service.of_a_machine import PeersOfAMachine
+from headwater.runtime.service.machine_peers import PeersOfAMachine
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
-from headwater.runtime.status import AppState
-from headwater.runtime.voices import tell_death, thread_of
+from headwater.spark.log_context import tell_death, thread_of
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.pool import ThreadPool
 from tests.runtime.flows import by_sensor, expected_sums, running_sums
 
 PATIENCE_S = 60.0
@@ -142,7 +142,7 @@ def test_a_worker_thread_that_dies_of_a_mistake_is_replaced_and_told(tmp_path: P
 class _Forgetful(Node):
     """A node of which a part breaks without which nothing runs."""
 
-    def ledger(self, app: App) -> Ledger:
+    def ledger(self, app: NodeApp) -> Ledger:
         self.dispatcher.post([object()])  # type: ignore[list-item]  # no event: the scheduler cannot go on
         return super().ledger(app)
 

@@ -3,10 +3,10 @@
 import pytest
 
 import headwater as hw
+from headwater.control.messages.events import MachineConfig
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
-from headwater.node.events import NodeConfig
 from headwater.sim.flows import FlowWorld, undisturbed
 from tests.sim.test_flows import ROWS, told, whole_world
 
@@ -53,7 +53,7 @@ def with_bystander(graph: Graph, seed: int, nodes: int = 5, capacity: int = 1) -
     A node has room for few chains, so they run on several, and not where the source or the sink is.
     """
     for drawn in range(seed, seed + 40):
-        world = whole_world(drawn, nodes, NodeConfig(capacity=capacity))
+        world = whole_world(drawn, nodes, MachineConfig(capacity=capacity))
         world.submit_flow(graph)
         world.run(6)
         found = bystander(world, graph.name)

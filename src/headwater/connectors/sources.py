@@ -11,17 +11,17 @@ from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headwater.connectors.columns import Known
-from headwater.connectors.decoding import Decoder
-from headwater.connectors.files import FileList, is_among
-from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
+from headwater.connectors.columns import KnownColumns
+from headwater.connectors.files.decoding import Decoder
+from headwater.connectors.files.files import FileList, is_among
+from headwater.connectors.files.formats import CsvFormat, Format, JsonFormat, TextFormat
+from headwater.connectors.files.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
+from headwater.connectors.files.tablefeed import TableFeed
+from headwater.connectors.files.tablesink import FIRST_PART
 from headwater.connectors.frames import Frame, RowsGiven, is_frame
-from headwater.connectors.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
-from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
+from headwater.connectors.generated import DrainedItems, GeneratorFeed, Items, IterableFeed
 from headwater.connectors.pacing import Pace
 from headwater.connectors.reading import PacedReader
-from headwater.connectors.tablefeed import TableFeed
-from headwater.connectors.tablesink import FIRST_PART
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import quoted
@@ -85,7 +85,7 @@ class LineSource(FileSource, ABC):
 
     def open(self, position: Position | None) -> SourceReader:
         """Start reading behind the position, or at the first line."""
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = LineFeed(
             FileList(self.path, follow=self.follow),
             Decoder(self.form(), known, skip_bad=self.bad_lines == "skip"),
@@ -154,7 +154,7 @@ class ParquetSource(FileSource):
         files = FileList(self.path, follow=self.follow)
         if self.follow and files.is_single:
             raise ConnectorError(f"{self.path} is one Parquet file, which cannot grow; follow its directory instead")
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = TableFeed(files, known, follow=self.follow, loop=self.loop, position=position)
         return PacedReader(feed, self.pace.start(self.path))
 
@@ -185,7 +185,7 @@ class GeneratorSource:
 
     def open(self, position: Position | None) -> SourceReader:
         """Start at the row of the position, or at row 0."""
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = GeneratorFeed(self.function, known, rows=self.rows, batch_rows=self.batch_rows, position=position)
         return PacedReader(feed, self.pace.start(self.kind))
 
@@ -250,7 +250,7 @@ class IterableSource:
         if is_frame(items) and not isinstance(items, pa.RecordBatchReader):
             items = Frame(items)
         assert isinstance(items, Iterable), "what is no frame can be gone through"
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = IterableFeed(DrainedItems(items) if self.blocking else Items(items), known, position=position)
         return PacedReader(feed, self.pace.start("iterable"))
 

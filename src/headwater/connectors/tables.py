@@ -18,9 +18,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from headwater.connectors.columns import as_batch
-from headwater.connectors.files import no_access
+from headwater.connectors.files.files import no_access
+from headwater.connectors.files.json_lines import read_json_lines
 from headwater.connectors.frames import is_spark_frame
-from headwater.connectors.json_lines import read_json_lines
 from headwater.connectors.times import as_texts, loses_zone, with_times, zone_lost
 from headwater.dataflow.arguments import schema_of
 from headwater.dataflow.calling import answered

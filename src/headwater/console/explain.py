@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headwater.client.cluster import Cluster
 from headwater.console.options import SetOption
 from headwater.console.screen import print_object, screen
 from headwater.console.verbs import TO, CertsOption, InsecureOption
@@ -17,11 +18,10 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.drawing.picture import draw
 from headwater.dataflow.explained import Explained, OperatorTold, RouteTold, explained
 from headwater.dataflow.graph import Graph, Spread
+from headwater.loading.flow_file import load_flows, split
 from headwater.model.errors import ConfigError
 from headwater.model.quoting import plural
 from headwater.operators.base import OnError
-from headwater.runtime.flow_file import load_flows, split
-from headwater.runtime.service.client import Cluster
 
 _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from headwater.model.errors import FlowError
 from headwater.model.quoting import quoted
-from headwater.operators.expressions import Column, Reference, checked_depth, col, lit
-from headwater.operators.spark_types import arrow_schema
-from headwater.operators.sql_expressions import expr
-from headwater.operators.window_specs import Aggregate
+from headwater.operators.expressions.sql_text import expr
+from headwater.operators.expressions.trees import Column, Reference, checked_depth, col, lit
+from headwater.operators.processors.spark_types import arrow_schema
+from headwater.operators.windows.window_specs import Aggregate
 
 
 def column_name(where: str, given: Any) -> str:

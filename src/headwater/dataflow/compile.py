@@ -21,8 +21,8 @@ from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
 from headwater.operators.distinct import Dedup, Distinct
 from headwater.operators.functions import WrongResult
-from headwater.operators.joining import StreamJoin
-from headwater.operators.spark_types import article, type_name
+from headwater.operators.joins.joining import StreamJoin
+from headwater.operators.processors.spark_types import article, type_name
 from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Routing, Union
 from headwater.operators.watermarks import WithWatermark

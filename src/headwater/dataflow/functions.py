@@ -20,9 +20,7 @@ from headwater.dataflow.calling import answered
 from headwater.model.errors import ConfigError, FlowError
 from headwater.model.quoting import quoted
 from headwater.model.time import Duration, duration_us
-from headwater.operators import window_specs as specs
-from headwater.operators.expressions import Column, col, lit, when
-from headwater.operators.scalar_functions import (
+from headwater.operators.expressions.scalar_functions import (
     abs,  # noqa: A004 - PySpark's name
     acos,
     asin,
@@ -98,8 +96,10 @@ from headwater.operators.scalar_functions import (
     weekofyear,
     year,
 )
-from headwater.operators.sketches import ACCURACY, RSD, RSD_MAX
-from headwater.operators.sql_expressions import expr
+from headwater.operators.expressions.sql_text import expr
+from headwater.operators.expressions.trees import Column, col, lit, when
+from headwater.operators.windows import window_specs as specs
+from headwater.operators.windows.sketches import ACCURACY, RSD, RSD_MAX
 
 __all__ = [
     "PROCESSING_TIME",

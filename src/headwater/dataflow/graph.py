@@ -18,7 +18,7 @@ from headwater.dataflow.stream import Declaration
 from headwater.operators.base import Operator, TimedOperator
 from headwater.operators.chain import NamedOperator
 from headwater.operators.distinct import Dedup, Distinct
-from headwater.operators.joining import StreamJoin
+from headwater.operators.joins.joining import StreamJoin
 from headwater.operators.stateless import KeyBy, Union
 from headwater.operators.watermarks import WithWatermark
 

@@ -15,7 +15,7 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Declaration, Input
 from headwater.model.errors import FlowError
 from headwater.operators.base import Operator
-from headwater.operators.processor_schemas import Declared, DeclaredVariables
+from headwater.operators.processors.processor_schemas import Declared, DeclaredVariables
 
 SETTING_CHARS_MAX: Final = 2_000  # a model built of hundreds of parts describes itself at length
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory: another one in every run
@@ -42,7 +42,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
         return "state" if self.role == "operator" else "position"
 
 
-class Layout(msgspec.Struct, frozen=True, array_like=True):
+class ChainLayout(msgspec.Struct, frozen=True, array_like=True):
     """A chain: its operators, and the numbers of its instances."""
 
     operators: tuple[str, ...]
@@ -54,14 +54,14 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     """A flow as its store remembers it."""
 
     names: tuple[str, ...]  # of the vertices, by number
-    chains: tuple[Layout, ...]
+    chains: tuple[ChainLayout, ...]
     kept: tuple[Kept, ...]
 
     def number_of(self, name: str) -> int:
         """Return the number of a vertex."""
         return self.names.index(name)
 
-    def chain_of(self, operator: str) -> Layout:
+    def chain_of(self, operator: str) -> ChainLayout:
         """Return the chain that an operator is in."""
         return next(chain for chain in self.chains if operator in chain.operators)
 
@@ -80,7 +80,7 @@ def manifest_of(graph: Graph) -> Manifest:
     """Return what a store has to remember of a graph."""
     return Manifest(
         tuple(declared.name for declared in graph.declarations),
-        tuple(Layout(chain.operators, chain.parallelism, chain.first_instance) for chain in graph.chains),
+        tuple(ChainLayout(chain.operators, chain.parallelism, chain.first_instance) for chain in graph.chains),
         tuple(kept for declared in graph.declarations if (kept := _kept(graph, declared)) is not None),
     )
 

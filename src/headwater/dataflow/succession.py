@@ -6,7 +6,7 @@ a source or a sink goes on at the position under its name if that is still a pos
 kept and would not be found again, or found by the wrong one, is refused with the reason, unless the user gives it up.
 
 The variables of a processor's state have schemas, which versions may change as long as all that was ever kept can be
-read (`operators/schema_evolution.py`). Every schema that there was stays known.
+read (`operators/processors/schema_evolution.py`). Every schema that there was stays known.
 
 Names that nobody gave are made of the kind and a number, and so move when one is added. Where there are more, or fewer,
 of these than before, nobody can tell which is which.
@@ -21,7 +21,7 @@ import msgspec
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.manifest import Kept, Manifest
 from headwater.model.errors import FlowError
-from headwater.operators.processor_schemas import EVOLUTIONS_MAX, Declared, why_unreadable
+from headwater.operators.processors.processor_schemas import EVOLUTIONS_MAX, Declared, why_unreadable
 
 
 class UpgradeRefused(FlowError):

@@ -21,12 +21,14 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from headwater.engine.channels import ORIGIN_BYTES, Received, hand_on, keep_received_rows
-from headwater.engine.store import (
-    QueueRecord,
-    Snapshot,
-    Transaction,
-    begin_queue,
+from headwater.engine.channels import ORIGIN_BYTES, ChannelReceived, hand_on, keep_received_rows
+from headwater.engine.queue_records import QueueRecord, begin_queue, read_queue
+from headwater.model.decoding import UNDECODABLE
+from headwater.model.errors import StoreError
+from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId, InstanceNumber
+from headwater.model.peers import NodeId, Peer
+from headwater.model.store_contract import Snapshot, Transaction
+from headwater.model.store_layout import (
     cut_key,
     doubt_key,
     doubts_prefix,
@@ -36,13 +38,8 @@ from headwater.engine.store import (
     handed_on_key,
     key_number,
     queue_key,
-    read_queue,
     received_prefix,
 )
-from headwater.model.decoding import UNDECODABLE
-from headwater.model.errors import StoreError
-from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId, InstanceNumber
-from headwater.model.peers import NodeId, Peer
 from headwater.model.terms import Lot
 
 CUTS_MAX: Final = 16  # of one instance: after so many losses it waits for its host, as one with state does
@@ -161,7 +158,7 @@ def _set_apart(txn: Transaction, instance: InstanceId, until: int, doubt: Doubt)
     record = hand_on(txn, instance, until)
     apart = _free_number(txn, instance)
     put = begin_queue(txn, apart, since, until, taken)
-    keep_received_rows(txn, apart, _SELF, Received(until, put.put_rows))
+    keep_received_rows(txn, apart, _SELF, ChannelReceived(until, put.put_rows))
     txn.put(doubt_key(apart), msgspec.msgpack.encode(doubt))
     return record
 

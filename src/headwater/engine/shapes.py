@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from headwater.dataflow.graph import UnionPlace
-from headwater.operators.input_columns import read_schema
-from headwater.operators.spark_types import article
+from headwater.operators.columns.input_columns import read_schema
+from headwater.operators.processors.spark_types import article
 
 _KEPT: msgspec.msgpack.Decoder[dict[int, bytes]] = msgspec.msgpack.Decoder(dict[int, bytes])
 

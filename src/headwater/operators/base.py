@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Protocol
 import pyarrow as pa
 
 from headwater.model.time import BEGINNING_OF_TIME
-from headwater.operators.processor_schemas import DeclaredVariables
+from headwater.operators.processors.processor_schemas import DeclaredVariables
 from headwater.operators.state import KeyedState, OperatorState
 
 LATE: Final = "late"  # the ports on which late rows leave begin like this

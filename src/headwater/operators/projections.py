@@ -7,8 +7,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headwater.operators.base import Logic, Operator
-from headwater.operators.evaluating import Evaluation, type_of
-from headwater.operators.expressions import Column
+from headwater.operators.expressions.evaluating import Evaluation, type_of
+from headwater.operators.expressions.trees import Column
 from headwater.operators.functions import WrongResult
 from headwater.operators.state import KeyedState
 

@@ -13,12 +13,12 @@ from headwater.model.quoting import listed
 from headwater.model.suggestions import did_you_mean
 from headwater.operators import functions
 from headwater.operators.base import Effect, Logic, Operator
-from headwater.operators.evaluating import Evaluation, type_of
-from headwater.operators.expressions import Column
-from headwater.operators.fitting import unknown_column
+from headwater.operators.expressions.evaluating import Evaluation, type_of
+from headwater.operators.expressions.fitting import unknown_column
+from headwater.operators.expressions.predicates import Truth, truth_of
+from headwater.operators.expressions.trees import Column
 from headwater.operators.functions import Form, UserFunction, WrongResult
-from headwater.operators.predicates import Truth, truth_of
-from headwater.operators.spark_types import article
+from headwater.operators.processors.spark_types import article
 from headwater.operators.state import KeyedState
 
 

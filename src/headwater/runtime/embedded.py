@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from headwater.client.result import RunResult, result_here
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
 from headwater.model.suggestions import did_you_mean
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.result import RunResult, result_here
+from headwater.workers.config import NodeConfig
 
 
 def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> RunResult:

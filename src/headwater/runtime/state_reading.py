@@ -7,14 +7,14 @@ import pyarrow as pa
 
 from headwater.dataflow.manifest import Kept, Manifest
 from headwater.engine.keyed_state import StoredState
-from headwater.engine.store import state_prefix
 from headwater.model.errors import ConfigError
 from headwater.model.ids import AppId
 from headwater.model.quoting import listed
-from headwater.operators.processor_reading import timers_table, variable_table
+from headwater.model.store_layout import state_prefix
+from headwater.operators.processors.processor_reading import timers_table, variable_table
 from headwater.operators.state import OperatorState
 from headwater.runtime.registry import AppRecord, Registry
-from headwater.runtime.store import LmdbStore
+from headwater.storage.lmdb_store import LmdbStore
 
 TIMERS: Final = "timers"  # the name by which an operator's timers are asked for
 _STORE_BYTES: Final = 1 << 30  # of address space, in which a store may be larger on the disk

@@ -13,13 +13,13 @@ import msgspec
 import pyarrow as pa
 
 from headwater.connectors import read, to
+from headwater.control.app_spec import app_spec
+from headwater.control.messages.app_messages import AppSpec
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.functions import count, window
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Stream, flow
 from headwater.model.peers import NodeId, Peer
-from headwater.node.messages import AppSpec
-from headwater.node.specs import app_spec
 
 STATEFUL: Final = 0.3  # of all operators behind those at the sources: one in three keeps something
 WINDOWED: Final = 0.2  # of all flows with room for one end in a window, for which time matters, also to all before it

@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
-from headwater.dataflow.graph import Graph
-from headwater.engine.ledger import Ledger, whole_ledger
-from headwater.model.peers import Peer, key_of
-from headwater.model.time import SECOND, Instant
-from headwater.node.events import (
+from headwater.control.app_spec import app_spec
+from headwater.control.messages.events import (
     AwaitInstance,
     DrainWanted,
     EmptyInstance,
-    NodeConfig,
+    MachineConfig,
     NodeEffect,
     NodeEvent,
     NodeStarted,
@@ -32,14 +29,17 @@ from headwater.node.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.node.node import Node
-from headwater.node.row_messages import RowsCut
-from headwater.node.specs import app_spec
-from headwater.sim.memory_store import MemoryStore
+from headwater.control.messages.row_messages import RowsCut
+from headwater.control.node import NodeMachine
+from headwater.dataflow.graph import Graph
+from headwater.engine.ledger import Ledger, whole_ledger
+from headwater.model.peers import Peer, key_of
+from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
-from headwater.sim.plant import Disk, Plant, Row, ledger_in, unsettled_in
+from headwater.sim.simulated_engine import Disk, Row, SimulatedEngine, ledger_in, unsettled_in
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
+from headwater.storage.memory_store import MemoryStore
 
 BACK_S: Final = 25.0  # after which a node is back that elsewhere would be gone for good
 ROWS_MAX: Final = 100_000  # of a flow that is to end: more would take minutes for every seed
@@ -49,10 +49,10 @@ TOLD_ROWS: Final = 3  # of those that are missing or too many
 Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
 
 
-class PlantedNode(Node):
+class PlantedNode(NodeMachine):
     """A node with an engine behind it: the two tell one another what happens, until neither has anything to say."""
 
-    def __init__(self, own: Peer, config: NodeConfig, rng: Random, plant: Plant) -> None:
+    def __init__(self, own: Peer, config: MachineConfig, rng: Random, plant: SimulatedEngine) -> None:
         """Put the two together."""
         super().__init__(own, config, rng, dock=plant)
         self.plant = plant
@@ -112,7 +112,10 @@ class FlowWorld(TroubledWorld):
         store = self._stores.setdefault(address, MemoryStore())
         disk = Disk(Random(f"{self.seed}/{address}/disk/{self._starts}"), lambda: self.disks.sync_us(address))
         return PlantedNode(
-            peer, self._config_of(peer), rng, Plant(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote)
+            peer,
+            self._config_of(peer),
+            rng,
+            SimulatedEngine(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote),
         )
 
     def _wrote(self, app: str, sink: str, rows: list[Row]) -> None:
@@ -219,7 +222,7 @@ class FlowWorld(TroubledWorld):
 
     # --- the truth ----------------------------------------------------------------------------------------------------
 
-    def plants(self) -> Iterator[tuple[str, Plant]]:
+    def plants(self) -> Iterator[tuple[str, SimulatedEngine]]:
         """Yield the engines of all nodes that are up."""
         for address, node in sorted(self.nodes.items()):
             assert isinstance(node, PlantedNode)
@@ -290,7 +293,7 @@ def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, 
     Raises Broken if a function of it does, or if it has no end; `tell` hears of its rows and seconds on the way.
     """
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
-    plant = Plant(
+    plant = SimulatedEngine(
         MemoryStore(),
         Disk(Random(0), lambda: 0),
         lambda flow: graph,

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from headwater.runtime.service.client import Cluster
+from headwater.client.cluster import Cluster
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 from tests.runtime.service.sums import rows_of
 

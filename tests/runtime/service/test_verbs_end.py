@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.client.cluster import Stillness
+from headwater.links.requests import RequestRefused
 from headwater.model.errors import EngineError
-from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.service.client import Stillness
 from tests.runtime.service.few_nodes import FewNodes
 from tests.runtime.service.sums import write_sums
 

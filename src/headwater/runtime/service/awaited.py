@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable
 
 from headwater.dataflow.connectors import Resource, resources_of
 from headwater.engine.positions import read_record
-from headwater.engine.store import Snapshot, Store
 from headwater.model.errors import ConnectorError
-from headwater.runtime.app import App
+from headwater.model.store_contract import Snapshot, Store
+from headwater.runtime.app import NodeApp
 
 
-def refuse_awaited(store: Store, app: App, name: str, others: Iterable[App]) -> None:
+def refuse_awaited(store: Store, app: NodeApp, name: str, others: Iterable[NodeApp]) -> None:
     """Raise ConnectorError if a source or sink that is to begin needs what one of another app is to go on with."""
     number = [declared.name for declared in app.graph.declarations].index(name)
     wanted = resources_of(app.graph.declarations[number].part)
@@ -27,7 +27,7 @@ def refuse_awaited(store: Store, app: App, name: str, others: Iterable[App]) -> 
                     _refuse_what_it_has(snapshot, wanted, other)
 
 
-def _refuse_what_it_has(snapshot: Snapshot, wanted: Collection[Resource], other: App) -> None:
+def _refuse_what_it_has(snapshot: Snapshot, wanted: Collection[Resource], other: NodeApp) -> None:
     for number, declared in enumerate(other.graph.declarations):
         position = read_record(snapshot, other.id, number).position
         for resource in () if position is None else resources_of(declared.part, position):
@@ -38,5 +38,5 @@ def _refuse_what_it_has(snapshot: Snapshot, wanted: Collection[Resource], other:
                 )
 
 
-def _name_of(app: App) -> str:
+def _name_of(app: NodeApp) -> str:
     return app.kept_as.rpartition("@")[0]
