@@ -28,8 +28,8 @@ from bench.edge.users import Deployed, Wanted, wanted_app
 from bench.edge.watched import WatchedNode
 from bench.overlay_world import percentile
 from bench.processes import this_machine
+from headwater.client.flow_text import EndsText
 from headwater.model.histogram import Histogram
-from headwater.runtime.service.flow_text import EndsText
 
 Tell = Callable[[str], None]
 

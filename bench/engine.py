@@ -24,8 +24,8 @@ from bench.report import draw_figures, limits
 from bench.turncost import turn_costs
 from bench.watching import Figures, memory_of
 from headwater.engine.policies import Consumption
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 
 Tell = Callable[[str], None]
 

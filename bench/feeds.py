@@ -15,7 +15,7 @@ import pyarrow as pa
 from bench.arrivals import Arrivals, Microseconds, join
 from bench.workload import AVERAGED, LINES, READINGS_MAX, Batch, Readings, lines_batch
 from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows
-from headwater.runtime.worker import now_us
+from headwater.workers.clock import now_us
 
 POOL_ROWS: Final = 20_000  # lines made beforehand by the endless source; a multiple of what repeats in them
 GUARANTEE: Final = "exactly-once"

@@ -21,7 +21,7 @@ from bench.hostile_attacks import ATTACKS, Attackers, Means, Victim
 from bench.hostile_ring import APP, Honest, Ring, answered, digits, p99_s, running
 from bench.processes import this_machine
 from headwater.model.errors import EngineError
-from headwater.runtime.identity import Role
+from headwater.security.identity import Role
 
 Tell = Callable[[str], None]
 

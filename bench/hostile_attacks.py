@@ -19,16 +19,16 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from headwater.client.requests import ListNodes
+from headwater.control.messages import app_messages as m
+from headwater.control.messages.row_messages import RowsSent, Sending, schema_name
+from headwater.links.credentials import Certified, is_loopback, load_credentials
+from headwater.links.speech import Asked, packed
 from headwater.model.batch import encode_batch, encode_entry, schema_id
+from headwater.model.frames import pieces_of
 from headwater.model.peers import NodeId, Peer, key_of
-from headwater.node import messages as m
-from headwater.node.row_messages import RowsSent, Sending, schema_name
 from headwater.overlay.messages import Heartbeat
-from headwater.runtime.address import host_and_port
-from headwater.runtime.frames import pieces_of
-from headwater.runtime.links.credentials import Certified, is_loopback, load_credentials
-from headwater.runtime.links.speech import Asked, packed
-from headwater.runtime.service.requests import ListNodes
+from headwater.spark.address import host_and_port
 
 PIECE_BYTES: Final = 1 << 20
 USERS_CONNECTIONS: Final = 510
@@ -240,7 +240,7 @@ async def copies_of_registers(on: _Attack) -> None:
         for number in range(COPIES):
             chain = m.ChainSpec("chain", 1, 0, ())
             spec = m.AppSpec(f"made-up-{number}", key_of(f"made-up-{number}"), (on.peer,), (chain,))
-            entry = m.Entry(spec, 1, 1, "placing", (), on.peer)
+            entry = m.RegisterEntry(spec, 1, 1, "placing", (), on.peer)
             yield m.ReplicaSent(on.peer, _made_up(number + 1), (entry,))
 
     await on.flood("messages", messages())

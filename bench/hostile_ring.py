@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.processes import family, memory_mb
+from headwater.client.cluster import Cluster
+from headwater.client.requests import StatusTold
 from headwater.model.errors import EngineError, HeadwaterError
-from headwater.runtime.authority import Authority, make_authority
-from headwater.runtime.identity import Role
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.requests import StatusTold
+from headwater.security.authority import Authority, make_authority
+from headwater.security.identity import Role
 
 START_S: Final = 300.0  # of a node whose Spark starts beside others
 END_S: Final = 60.0

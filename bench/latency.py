@@ -26,10 +26,10 @@ from bench.edge.sites import EdgeCluster, SitePlan
 from bench.edge.users import Wanted, wanted_app
 from bench.latency_figures import draw_figures
 from bench.processes import this_machine
+from headwater.client.flow_text import EndsText
 from headwater.engine.policies import PolicyName
 from headwater.model.errors import EngineError
 from headwater.model.histogram import Histogram
-from headwater.runtime.service.flow_text import EndsText
 
 Tell = Callable[[str], None]
 

@@ -31,12 +31,12 @@ from headwater.dataflow.graph import Spread
 from headwater.engine.keyed_state import StateMemory, StoredState
 from headwater.engine.plans import Outlet, plan_chain
 from headwater.engine.spreading import spread
-from headwater.engine.store import state_prefix
 from headwater.engine.turn import commit_state
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.store_layout import state_prefix
 from headwater.operators.chain import OpenChain, Segment, Turnover
 from headwater.operators.watermarks import OperatorTime
-from headwater.runtime.store import LmdbStore
+from headwater.storage.lmdb_store import LmdbStore
 
 Tell = Callable[[str], None]
 

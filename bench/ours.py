@@ -18,11 +18,11 @@ from bench.feeds import CountingSink, EndlessSource, MeasuringSink, PacedSource,
 from bench.watching import Figures, Window, look, rest_ms
 from bench.workload import KEPT, add_fahrenheit, add_muggy, in_range, parse, sliding_average
 from headwater.dataflow.stream import Flow, Sink, Stream, flow, source
+from headwater.engine.status import AppState
 from headwater.model.errors import EngineError
-from headwater.runtime.app import App
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppState
-from headwater.runtime.worker import now_us
+from headwater.workers.clock import now_us
 
 DRAIN_S: Final = 20.0  # for the last rows of a window to arrive
 RECOVERY_S: Final = 30.0
@@ -82,7 +82,7 @@ class Fleet:
     def __init__(self, node: Node, make: MakeFlow, rate: float) -> None:
         """Begin without copies."""
         self._node, self._make, self._rate = node, make, rate
-        self._apps: list[App] = []
+        self._apps: list[NodeApp] = []
         self.sinks: list[MeasuringSink] = []
 
     def grow(self, count: int) -> None:

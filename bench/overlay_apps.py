@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import headwater as hw
 from bench.overlay_world import percentile
+from headwater.control.messages.app_messages import AnyNodeMessage, AppSpec, RegisterEntry
+from headwater.control.messages.events import MachineConfig, MessageReceived, NodeEffect, NodeEvent
+from headwater.control.node import NodeMachine
 from headwater.dataflow.compile import compile_flow
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
-from headwater.node.events import MessageReceived, NodeConfig, NodeEffect, NodeEvent
-from headwater.node.messages import AnyNodeMessage, AppSpec, Entry
-from headwater.node.node import Node
 from headwater.sim.network import Network
 from headwater.sim.nodes import NodeWorld, random_chains
 
@@ -72,7 +72,7 @@ def some_app(name: str, peers: Sequence[Peer], rng: Random) -> AppSpec:
     return AppSpec(name, key_of(name), sources, random_chains(rng, rng.randint(*OPERATORS), len(sources)))
 
 
-def _deployed(world: NodeWorld, entry: Entry, steward: str) -> Deployed:
+def _deployed(world: NodeWorld, entry: RegisterEntry, steward: str) -> Deployed:
     app = entry.spec.name
     owner, since = world.submitted[app]
     hosts = tuple(sorted({placed.host.address for placed in entry.placed}))
@@ -178,7 +178,7 @@ def _sampled(times: list[float], points: int = 50) -> dict[str, float]:
 # --- what a step costs on this machine --------------------------------------------------------------------------------
 
 
-class _TimedNode(Node):
+class _TimedNode(NodeMachine):
     """A node that takes the time of whatever it does about apps."""
 
     spent_s = 0.0
@@ -187,7 +187,10 @@ class _TimedNode(Node):
         """Do as any node does, and add up the time."""
         begin = time.thread_time()
         effects = super().handle(event, now)
-        if isinstance(event, MessageReceived) and type(event.message).__module__ == "headwater.node.messages":
+        if (
+            isinstance(event, MessageReceived)
+            and type(event.message).__module__ == "headwater.control.messages.app_messages"
+        ):
             self.spent_s += time.thread_time() - begin
         return effects
 
@@ -195,14 +198,14 @@ class _TimedNode(Node):
 class _TimedWorld(NodeWorld):
     """A world whose nodes take the time; every message is encoded by its sender and decoded."""
 
-    def _made(self, peer: Peer, rng: Random) -> Node:
+    def _made(self, peer: Peer, rng: Random) -> NodeMachine:
         return _TimedNode(peer, self.config, rng)
 
     def _as_sent(self, message: AnyNodeMessage) -> AnyNodeMessage:
         begin = time.thread_time()
         sent = super()._as_sent(message)
         sender = self.nodes.get(message.sender.address)
-        if isinstance(sender, _TimedNode) and type(message).__module__ == "headwater.node.messages":
+        if isinstance(sender, _TimedNode) and type(message).__module__ == "headwater.control.messages.app_messages":
             sender.spent_s += time.thread_time() - begin
         return sent
 
@@ -212,7 +215,7 @@ NODES_PER_APP: Final = 1.6  # that carry eight operators each; apps have ten on 
 
 def step_costs(apps: int) -> dict[str, float]:
     """Return the milliseconds of CPU that an app costs its steward on this machine, beside what is waited for."""
-    world = _TimedWorld(1, zones=1, config=NodeConfig(steward_apps_max=apps), on_wire=True)
+    world = _TimedWorld(1, zones=1, config=MachineConfig(steward_apps_max=apps), on_wire=True)
     first = world.add()
     for _ in range(ceil(NODES_PER_APP * apps) - 1):
         world.add([first])

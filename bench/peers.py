@@ -25,7 +25,7 @@ from bench.rivals.figures import draw_figures
 from bench.rivals.measuring import Many, Measured, Spans, measure, measure_many
 from bench.rivals.verdicts import limits_of, markdown, ratios_of
 from headwater.model.errors import EngineError
-from headwater.runtime.java import find_java
+from headwater.spark.java import find_java
 
 Tell = Callable[[str], None]
 

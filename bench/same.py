@@ -20,17 +20,17 @@ from bench.command_line import run_as_told
 from bench.edge.peers import Peers
 from bench.processes import this_machine
 from bench.same_trials import TRIALS, Results, Trial, difference, read_results
+from headwater.client.flow_text import EndsText
 from headwater.dataflow.stream import Flow
+from headwater.loading.endpoints import Ends
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import EngineError, HeadwaterError
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.ends import Ends
-from headwater.runtime.flow_file import load_flows
 from headwater.runtime.node import Node
-from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.local import LocalNodes
-from headwater.runtime.structured.query import Ending, run_structured
-from headwater.runtime.structured.session import start_structured_session
-from headwater.runtime.structured.settings import StructuredSettings
+from headwater.runtime.service.local_cluster import LocalNodes
+from headwater.twin.query import QueryEnding, run_structured
+from headwater.twin.session import start_structured_session
+from headwater.twin.settings import StructuredSettings
+from headwater.workers.config import NodeConfig
 
 Tell = Callable[[str], None]
 Found = dict[str, Results | HeadwaterError]  # by application: what it gave, or why it gave nothing
@@ -86,7 +86,7 @@ def on_structured(trials: Sequence[Trial], place: Path, tell: Tell) -> Found:
             try:
                 directory = place / trial.app / "query"
                 run = run_structured(flow, session=session, directory=directory, settings=ONE_TASK, limit_s=PATIENCE_S)
-                if run.ending is not Ending.FINISHED:
+                if run.ending is not QueryEnding.FINISHED:
                     raise EngineError(f"Structured Streaming did not get through it within {PATIENCE_S:.0f} s")
                 found[trial.app] = read_results(place / trial.app, "out")
             except HeadwaterError as failure:

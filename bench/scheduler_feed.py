@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from bench.workload import Batch
-from headwater.connectors.app import App
+from headwater.connectors.application import App
 from headwater.dataflow.connectors import Idle, Poll, Position, Rows
 
 BURST_US: Final = 100_000

@@ -19,13 +19,13 @@ from bench.scheduler_topologies import Topology
 from bench.watching import Window, look, processes_of
 from headwater.dataflow.stream import source
 from headwater.engine.policies import Consumption, PolicyName
+from headwater.engine.status import AppState
 from headwater.model.errors import EngineError, HeadwaterError
 from headwater.model.histogram import Histogram
 from headwater.model.ids import InstanceId
-from headwater.runtime.app import App
-from headwater.runtime.config import NodeConfig
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppState
+from headwater.workers.config import NodeConfig
 
 START_S: Final = 120.0
 ONE_EPOCH_S: Final = 24 * 3600.0  # a pool that is replaced in the middle of a run would show
@@ -80,7 +80,7 @@ class NodePlayer:
         """Start the node."""
         self._node = Node(node_config(policy, spark=spark))
         self._node.start()
-        self._app: App | None = None
+        self._app: NodeApp | None = None
         self._topology: Topology | None = None
         self._dial = Dial()
         self._names: dict[InstanceId, str] = {}
@@ -211,7 +211,7 @@ class NodePlayer:
             raise EngineError(f"{self._app.name} failed under {self._node.config.policy}: {self._app.error}")
 
 
-def _latencies(app: App) -> Histogram:
+def _latencies(app: NodeApp) -> Histogram:
     together = Histogram()
     for task in app.sinks:
         together.merge(task.latency)

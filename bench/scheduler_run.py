@@ -9,8 +9,8 @@ from typing import Final
 from bench.scheduler_contention import Contention
 from bench.watching import Figures, Window
 from headwater.engine.policies import PolicyName
+from headwater.engine.status import OperatorStatus
 from headwater.model.histogram import Histogram
-from headwater.runtime.status import OperatorStatus
 
 P99_MS_MAX: Final = 100.0  # a rate is held if 99 of 100 rows take no longer
 NEAR: Final = 2.0  # a p99 this many times too long may have been a hiccup

@@ -7,7 +7,7 @@ same. They are set on the built flow by name, whatever the application's own opt
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from headwater.connectors.app import App
+from headwater.connectors.application import App
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
 

@@ -24,14 +24,14 @@ from bench.processes import this_machine
 from bench.soak_cpu import CpuWatch, Looked
 from bench.soak_figures import draw_figures
 from bench.soak_memory import WARM_UP, MemoryWatch, growth
-from headwater.console import demo
-from headwater.console.demo_check import CHECKS, made, written
+from headwater.client.cluster import Cluster
+from headwater.client.requests import StatusTold
+from headwater.demo import command as demo
+from headwater.demo.check import CHECKS, made, written
 from headwater.model.errors import EngineError, HeadwaterError
 from headwater.model.peers import Peer
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.requests import StatusTold
 from headwater.runtime.service.service import NodeService
+from headwater.workers.config import NodeConfig
 
 Tell = Callable[[str], None]
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sql
 
 from bench.operator_cases import INSTANCES, SCHEMA, steps
 from headwater.model.errors import EngineError
-from headwater.runtime.spark import AUTHENTICATED, start_spark
+from headwater.spark.session import AUTHENTICATED, start_spark
 
 FILE_ROWS: Final = 100_000
 TIMEOUT_S: Final = 600.0

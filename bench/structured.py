@@ -29,8 +29,8 @@ from bench.processes import memory_mb, usage
 from bench.socketfeed import SocketFeed
 from bench.workload import KEPT, Batch, json_line, run_chain, text_line
 from headwater.model.errors import EngineError
-from headwater.runtime.spark import AUTHENTICATED, start_spark
-from headwater.runtime.worker import now_us
+from headwater.spark.session import AUTHENTICATED, start_spark
+from headwater.workers.clock import now_us
 
 BATCHES_WARM: Final = 10  # not measured, of every query: code generation, worker start, JIT
 DRAIN_S: Final = 60.0

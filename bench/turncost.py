@@ -15,16 +15,16 @@ from bench.watching import Figures
 from bench.workload import Batch, Readings, sliding_average
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.stream import flow, source
+from headwater.engine.dequeue import take
 from headwater.engine.plans import ChainPlan, plan_chain
+from headwater.engine.queue_records import append
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import append
-from headwater.engine.taking import take
 from headwater.engine.turn import commit, prepare
 from headwater.model.batch import encode_entry
 from headwater.model.ids import AppId, InstanceId
 from headwater.operators.chain import OpenChain
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.worker import now_us
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.clock import now_us
 
 APP: Final = AppId(1)
 STORE_BYTES: Final = 1 << 30

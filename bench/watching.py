@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.processes import Usage, cpu_s, memory_mb, usage
+from headwater.engine.status import NodeStatus, OperatorStatus
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.status import NodeStatus, OperatorStatus
+from headwater.workers.local.pool import SparkPool
 
 Figures = dict[str, float]
 

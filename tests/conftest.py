@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 
 settings.register_profile("patient", settings(), deadline=None)  # no test fails for being slow on a busy machine
 settings.load_profile("patient")

@@ -6,6 +6,7 @@ it still ties one room to another, so the rooms' own imports count there too.
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,29 +16,54 @@ import pytest
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "headwater"
 
-PURE_ROOMS: Final = frozenset({"model", "operators", "dataflow", "overlay", "state", "engine", "planner", "node"})
-
-# What a room may import of ours, besides itself. `__init__` and `__main__` are the modules outside all rooms.
+# Storey by storey, from the ground up: the rooms, and which rooms of its own storey each may import. Rooms of lower
+# storeys are open to all. `__init__` and `__main__` are the modules outside all rooms.
+STOREYS: Final[tuple[dict[str, frozenset[str]], ...]] = (
+    {  # words
+        "model": frozenset(),
+        "operators": frozenset({"model"}),
+        "dataflow": frozenset({"operators", "model"}),
+    },
+    {  # one node
+        "engine": frozenset(),
+        "storage": frozenset(),
+        "security": frozenset(),
+        "spark": frozenset({"storage"}),  # directories of ours among the machine's temporary ones
+        "connectors": frozenset({"storage"}),  # locks on what only one may write
+        "loading": frozenset({"connectors", "security"}),
+        "workers": frozenset({"engine", "storage", "spark", "loading", "security"}),
+    },
+    {  # many nodes
+        "overlay": frozenset(),
+        "planner": frozenset(),
+        "control": frozenset({"overlay", "planner"}),
+        "links": frozenset({"control", "overlay"}),  # the messages that it decodes, and nothing that handles them
+        "client": frozenset({"links", "control"}),
+    },
+    {  # views
+        "runtime": frozenset(),
+        "twin": frozenset(),
+        "sim": frozenset(),
+        "demo": frozenset({"runtime", "console", "__init__"}),
+        "console": frozenset({"runtime", "twin", "sim", "demo", "__init__"}),
+        "__main__": frozenset({"console"}),
+    },
+)
 MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
-    "model": frozenset(),
-    "operators": frozenset({"model"}),
-    "dataflow": frozenset({"operators", "model"}),
-    "overlay": frozenset({"model"}),
-    "state": frozenset({"model"}),
-    "engine": frozenset({"dataflow", "operators", "model"}),  # operators: the turn that runs a chain lives here
-    "planner": frozenset({"dataflow", "model"}),
-    "node": PURE_ROOMS,
-    "connectors": frozenset({"dataflow", "model"}),
-    "runtime": PURE_ROOMS | {"connectors"},
-    "sim": PURE_ROOMS | {"connectors"},
-    "console": PURE_ROOMS | {"connectors", "runtime", "sim", "__init__"},
-    "__init__": frozenset({"dataflow", "operators", "model", "connectors"}),
-    "__main__": frozenset({"console"}),
-}
+    room: beside.union(*(lower.keys() for lower in STOREYS[:floor]))
+    for floor, storey in enumerate(STOREYS)
+    for room, beside in storey.items()
+} | {"__init__": frozenset({"dataflow", "operators", "model", "connectors"})}
 # What it may import inside a function only, so that `import headwater` starts nothing.
-MAY_IMPORT_LAZILY: Final[dict[str, frozenset[str]]] = {"__init__": frozenset({"runtime"})}
+MAY_IMPORT_LAZILY: Final[dict[str, frozenset[str]]] = {"__init__": frozenset({"runtime", "client", "engine"})}
 
-ROOMS_IN_THE_WORLD: Final = frozenset({"runtime", "connectors", "console"})
+# Rooms inside a room that never import one another: they speak by messages, also within one node.
+STRANGERS: Final = ("headwater.control.owner", "headwater.control.steward", "headwater.control.host")
+
+ROOMS_IN_THE_WORLD: Final = frozenset(
+    {"storage", "security", "spark", "connectors", "loading", "workers"}
+    | {"links", "client", "runtime", "twin", "demo", "console"}
+)
 
 # What touches the world, by what it touches. A module covers all that is inside it.
 WORLD: Final[dict[str, frozenset[str]]] = {
@@ -198,6 +224,28 @@ def trespasses(module: Module) -> list[str]:
     ]
 
 
+def strangers_met(module: Module) -> list[str]:
+    """Imports of a part of `control` by another part that it speaks to by messages only."""
+    home = next((part for part in STRANGERS if _inside(module.name, part)), None)
+    others = [part for part in STRANGERS if part != home] if home else []
+    return [
+        f"{module.name}:{found.line}: {home} speaks to {part} by messages only"
+        for found in module.imports()
+        for part in others
+        if _inside(found.name, part)
+    ]
+
+
+def homes_of_classes(modules: list[Module]) -> dict[str, list[str]]:
+    """In which modules each public class is defined."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module.name)
+    return homes
+
+
 def _room_of(imported: str) -> str | None:
     """The room an imported name belongs to; None if it is not ours."""
     parts = imported.split(".")
@@ -284,7 +332,18 @@ def test_every_room_imports_only_what_it_opens_onto() -> None:
     assert [line for module in modules_of(SOURCE) for line in trespasses(module)] == []
 
 
-def test_only_runtime_connectors_and_console_touch_the_world() -> None:
+def test_owner_steward_and_host_never_import_one_another() -> None:
+    assert [line for module in modules_of(SOURCE) for line in strangers_met(module)] == []
+    met = "from headwater.control.steward.register import Register"
+    assert len(strangers_met(written("headwater.control.host.instances", met))) == 1
+    assert strangers_met(written("headwater.control.steward.steps", met)) == []
+
+
+def test_no_public_class_name_has_two_homes() -> None:
+    assert {name: homes for name, homes in homes_of_classes(modules_of(SOURCE)).items() if len(homes) > 1} == {}
+
+
+def test_only_rooms_in_the_world_touch_it() -> None:
     assert [line for module in modules_of(SOURCE) for line in touches(module)] == []
 
 
@@ -299,13 +358,13 @@ def test_nothing_is_called_utils_common_helpers_misc_or_manager() -> None:
         ("headwater.model.ids", "from headwater import engine", "engine"),
         ("headwater.model.ids", "from headwater import Flow", "__init__"),
         ("headwater.model.ids", "import headwater", "__init__"),
-        ("headwater.overlay.ring", "from headwater.state.erasure import Fragment", "state"),
-        ("headwater.overlay.ring", "from ..state.erasure import Fragment", "state"),
-        ("headwater.overlay.ring", "from .. import state", "state"),
-        ("headwater.overlay", "from ..state import erasure", "state"),
-        ("headwater.state.erasure", "def late():\n    from headwater.engine import turn", "engine"),
-        ("headwater.planner.paths", "if TYPE_CHECKING:\n    from headwater.engine import Ledger", "engine"),
-        ("headwater.planner.paths", "if a:\n    pass\nelse:\n    from headwater.engine import Ledger", "engine"),
+        ("headwater.overlay.ring", "from headwater.control.node import Machine", "control"),
+        ("headwater.overlay.ring", "from ..control.node import Machine", "control"),
+        ("headwater.overlay.ring", "from .. import control", "control"),
+        ("headwater.overlay", "from ..control import node", "control"),
+        ("headwater.storage.locks", "def late():\n    from headwater.engine import turn", "engine"),
+        ("headwater.engine.paths", "if TYPE_CHECKING:\n    from headwater.overlay import Ring", "overlay"),
+        ("headwater.engine.paths", "if a:\n    pass\nelse:\n    from headwater.overlay import Ring", "overlay"),
         ("headwater.engine.turn", "importlib.import_module('headwater.planner')", "planner"),
         ("headwater.sim.world", "from headwater.runtime.clock import Clock", "runtime"),
         ("headwater.runtime.clock", "from headwater.sim.world import World", "sim"),
@@ -323,9 +382,9 @@ def test_an_import_against_the_plan_is_found(module: str, source: str, trespasse
     [
         ("headwater.overlay.ring", "from .leaf_set import LeafSet\nfrom ..model.ids import PeerId"),
         ("headwater.engine.turn", "from headwater.operators.chain import Chain"),
-        ("headwater.runtime.pool", "from headwater.node.node import Node\nimport headwater.connectors.mqtt"),
-        ("headwater.sim.world", "from headwater.node.node import Node"),
-        ("headwater.console.main", "import headwater\nfrom headwater.runtime.pool import Pool"),
+        ("headwater.runtime.node", "from headwater.control.node import Node\nimport headwater.connectors.mqtt"),
+        ("headwater.sim.world", "from headwater.control.node import Node"),
+        ("headwater.console.main", "import headwater\nfrom headwater.workers.local.pool import Pool"),
         ("headwater", "from headwater.dataflow import Flow\n\ndef run():\n    from headwater.runtime import run"),
         ("headwater.model.ids", "from headwaters import other"),
     ],
@@ -358,7 +417,7 @@ def test_an_import_within_the_plan_passes(module: str, source: str) -> None:
 )
 def test_a_hand_on_the_world_is_found_in_a_pure_room_and_allowed_in_the_runtime(source: str) -> None:
     assert len(touches(written("headwater.engine.turn", source))) == 1
-    assert touches(written("headwater.runtime.pool", source)) == []
+    assert touches(written("headwater.workers.local.pool", source)) == []
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ from headwater.connectors.pacing import Pace
 from headwater.connectors.sources import GeneratorSource
 from headwater.dataflow.connectors import Poll, Position, Rows, SourceReader
 from headwater.dataflow.stream import flow, source
+from headwater.loading.catalogue import shipped_app
 from headwater.model.errors import EngineError
-from headwater.runtime.shipped import shipped_app
-from headwater.runtime.structured.query import StructuredStatus, run_structured
-from headwater.runtime.structured.session import start_structured_session
-from headwater.runtime.structured.settings import StructuredSettings
-from headwater.runtime.worker import now_us
+from headwater.twin.query import StructuredStatus, run_structured
+from headwater.twin.session import start_structured_session
+from headwater.twin.settings import StructuredSettings
+from headwater.workers.clock import now_us
 
 Micros = npt.NDArray[np.int64]
 

@@ -17,10 +17,10 @@ from typing import Final
 
 from bench.edge.links import round_trip_ms
 from bench.edge.watched import WatchedNode
+from headwater.control.messages.app_messages import AppSpec, ChainSpec, RegisterAsked, StartAsked, StartTold
+from headwater.control.messages.events import AppSubmitted, MessageReceived, NodeEvent
 from headwater.model.peers import NodeId, Peer
-from headwater.node.events import AppSubmitted, MessageReceived, NodeEvent
-from headwater.node.messages import AppSpec, ChainSpec, RegisterAsked, StartAsked, StartTold
-from headwater.planner.placement import AlongTheWay, Room, Spot, Step, Wish
+from headwater.planner.placement import AlongTheWay, PathStep, Room, Spot, Wish
 
 TERM: Final = 1
 SOURCE: Final = ChainSpec("source", 0, 0, ())
@@ -54,9 +54,9 @@ class Mastery:
             self.loads[host] = self.loads.get(host, 0) + wish.operators
         return spots
 
-    def _step(self, peer: Peer) -> Step:
+    def _step(self, peer: Peer) -> PathStep:
         around = tuple(self._room(other, peer) for other in self.peers if other.id != peer.id)
-        return Step(self._room(peer, peer), around)
+        return PathStep(self._room(peer, peer), around)
 
     def _room(self, peer: Peer, near: Peer) -> Room:
         way_us = 0 if peer.id == near.id else int(1_000 * round_trip_ms(peer.zone, near.zone))

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 import uvloop
 
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.local import LocalNodes
+from headwater.client.cluster import Cluster
+from headwater.runtime.service.local_cluster import LocalNodes
 from headwater.runtime.service.service import NodeService
 
 START_S: Final = 120.0  # for Spark, and for all to find their places on the ring

@@ -15,15 +15,15 @@ from bench.edge.links import PEERS, round_trip_ms, write_links
 from bench.edge.master import MasteredNode, Mastery
 from bench.edge.peers import Peers
 from bench.edge.watched import Note, WatchedNode
+from headwater.control.messages.events import MachineConfig
 from headwater.engine.policies import PolicyName
 from headwater.model.errors import EngineError
 from headwater.model.histogram import Histogram
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND, Duration
-from headwater.node.events import NodeConfig as MachineConfig
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.service.local import LocalNodes, few_spares
+from headwater.runtime.service.local_cluster import LocalNodes, few_spares
 from headwater.runtime.service.service import NodeService
+from headwater.workers.config import NodeConfig
 
 HOUR: Final = Duration(3_600 * SECOND)
 LOOK_S: Final = 0.02  # until all know one another

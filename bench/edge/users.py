@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.edge.watched import Note, clock_us
+from headwater.client.cluster import user_credentials
+from headwater.client.connection import AsyncNodeClient, connect_async
+from headwater.client.flow_text import EndsText, FlowText, flow_texts
+from headwater.client.requests import REQUESTS, StopApp, Submit, Submitted
+from headwater.client.signing import signed
 from headwater.dataflow.compile import compile_flow
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import EngineError, HeadwaterError
 from headwater.model.peers import Peer
-from headwater.runtime.flow_file import load_flows
-from headwater.runtime.links.client import AsyncNodeClient, connect_async
-from headwater.runtime.service.client import user_credentials
-from headwater.runtime.service.flow_text import EndsText, FlowText, flow_texts
-from headwater.runtime.service.requests import REQUESTS, StopApp, Submit, Submitted
-from headwater.runtime.service.signing import signed
 
 
 @dataclass(frozen=True, slots=True)

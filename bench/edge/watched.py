@@ -3,8 +3,8 @@
 import time
 from typing import Final, NamedTuple
 
-from headwater.node.events import AppSubmitted, InstanceOpened, MessageReceived, NodeEvent
-from headwater.node.messages import RegisterAsked, StartAsked
+from headwater.control.messages.app_messages import RegisterAsked, StartAsked
+from headwater.control.messages.events import AppSubmitted, InstanceOpened, MessageReceived, NodeEvent
 from headwater.runtime.service.service import NodeService
 
 LOOK_S: Final = 0.002  # between two looks for a source that is about to be opened

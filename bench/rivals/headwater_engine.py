@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from bench.rivals.flows import SinkRecording, measured_flow
 from bench.rivals.serving import Recording, Request, serve
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 
 
 def run(node: Node, request: Request) -> Sequence[Recording]:

@@ -9,11 +9,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.connectors.app import Wire
-from headwater.connectors.columns import Known
-from headwater.connectors.decoding import BadLine, Decoder
-from headwater.connectors.formats import JsonFormat, TextFormat
-from headwater.connectors.lines import Cut
+from headwater.connectors.application import Wire
+from headwater.connectors.columns import KnownColumns
+from headwater.connectors.files.decoding import BadLine, Decoder
+from headwater.connectors.files.formats import JsonFormat, TextFormat
+from headwater.connectors.files.lines import Cut
 from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows
 from headwater.model.errors import ConnectorError
 
@@ -47,7 +47,7 @@ class SocketReader:
         self._connection = socket.create_connection(("127.0.0.1", spec.port))
         self._connection.setblocking(False)
         form = TextFormat() if spec.wire == "text" else JsonFormat()
-        self._decoder = Decoder(form, Known(spec.schema), skip_bad=False)
+        self._decoder = Decoder(form, KnownColumns(spec.schema), skip_bad=False)
         self._data = b""
         self._ended = False
         self._rows = 0

@@ -18,9 +18,9 @@ from bench.rivals.flows import Build, SinkRecording, measured_flow
 from bench.rivals.serving import Recording, Request, serve
 from bench.rivals.structured_queries import QUERIES, TOLD
 from headwater.dataflow.stream import Flow
-from headwater.runtime.structured.query import run_structured
-from headwater.runtime.structured.session import start_structured_session
-from headwater.runtime.structured.settings import StructuredSettings
+from headwater.twin.query import run_structured
+from headwater.twin.session import start_structured_session
+from headwater.twin.settings import StructuredSettings
 
 MEMORY_BACKED: Final = Path("/dev/shm")
 SETTINGS: Final = StructuredSettings(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as _compute
 
 from headwater.connectors import read, senml, to
-from headwater.connectors.app import App, Wire
+from headwater.connectors.application import App, Wire
 from headwater.connectors.cities import CityRows
 from headwater.connectors.models import model_file
 from headwater.connectors.tables import table
@@ -22,8 +22,8 @@ from headwater.operators.functions import Row
 from headwater.operators.state import KeyedState
 
 if TYPE_CHECKING:
-    from headwater.runtime.service.client import Cluster
-    from headwater.runtime.status import AppStatus
+    from headwater.client.cluster import Cluster
+    from headwater.engine.status import AppStatus
 
 col = _compute.field
 
@@ -64,7 +64,7 @@ __all__ = [
 def run(flow: Flow, **settings: Any) -> "AppStatus":
     """Run a flow to its end on a node embedded in this process and return what became of it.
 
-    `settings` are those of `headwater.runtime.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
+    `settings` are those of `headwater.workers.config.NodeConfig`, such as `workers=2` or `spark=False`. Raises the
     error with which the flow failed, if it did.
     """
     from headwater.runtime.embedded import run_to_end  # Spark is not needed to write a flow
@@ -74,7 +74,7 @@ def run(flow: Flow, **settings: Any) -> "AppStatus":
 
 def __getattr__(name: str) -> Any:
     if name == "Cluster":
-        from headwater.runtime.service.client import Cluster  # nor is what speaks to nodes
+        from headwater.client.cluster import Cluster  # nor is what speaks to nodes
 
         return Cluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

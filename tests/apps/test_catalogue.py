@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.connectors.formats import JsonFormat
+from headwater.connectors.files.formats import JsonFormat
 from headwater.console.picture import draw
-from headwater.runtime.shipped import CHECKOUT, shipped, shipped_app
+from headwater.loading.catalogue import CHECKOUT, shipped, shipped_app
 
 NAMES = sorted(shipped())
 ROWS = 600

@@ -17,7 +17,7 @@ from apps.debs2015.profitable_areas import ProfitableAreas
 from apps.debs2015.trips import FIELDS, TRIPS
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps import debs_oracle
 from tests.apps.app_results import twin_results_of
 from tests.apps.debs_oracle import Query

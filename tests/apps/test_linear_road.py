@@ -15,7 +15,7 @@ from apps.linear_road.tolls import TollNotification
 from headwater.engine.policies import Consumption
 from headwater.model.errors import ConfigError
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, twin_results_of
 from tests.apps.linear_road_oracle import LinearRoad
 

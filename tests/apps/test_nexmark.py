@@ -13,7 +13,7 @@ from apps.nexmark.q7 import HighestBid
 from apps.nexmark.q8 import NewUsers
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 from tests.apps.nexmark_oracle import highest_bids, hot_items, micros, new_users, selling_prices
 

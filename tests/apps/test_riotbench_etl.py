@@ -16,10 +16,10 @@ from apps.riotbench.cleaning import KnownTexts
 from apps.riotbench.etl import Etl
 from apps.riotbench.joining import JoinObservations
 from apps.riotbench.parsing import ParseObservations
-from headwater.connectors.formats import TextFormat
+from headwater.connectors.files.formats import TextFormat
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps import riotbench_oracle as oracle
 from tests.apps.app_results import Row, made_rows, results_of
 from tests.structured_runs import run_to_end

@@ -16,13 +16,13 @@ import headwater as hw
 from apps.riotbench.lines import MadeLines
 from apps.riotbench.pred import Pred
 from apps.riotbench.train import Train
-from headwater.connectors.formats import TextFormat
+from headwater.connectors.files.formats import TextFormat
 from headwater.dataflow.stream import flow, source
 from headwater.engine.policies import Consumption
 from headwater.model.errors import ConfigError
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.refusals import refusals
+from headwater.twin.refusals import refusals
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 from tests.apps.riotbench_pred_oracle import CLASSES, OBSERVED, SENDER, Prediction, message_of, said
 from tests.connectors.polls import polled

@@ -10,10 +10,10 @@ import pytest
 
 import headwater as hw
 from apps.riotbench.stats import Stats
-from headwater.connectors.formats import TextFormat
+from headwater.connectors.files.formats import TextFormat
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps import riotbench_oracle as oracle
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 

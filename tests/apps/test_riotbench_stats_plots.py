@@ -14,7 +14,7 @@ from apps.riotbench.charts import Series, line_chart
 from apps.riotbench.stats_plots import StatsPlots
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps import riotbench_oracle as oracle
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 

@@ -24,7 +24,7 @@ from apps.riotbench.train import Train
 from apps.riotbench.training import classes_by_percentile, expected_errors, trained_regression, trained_tree
 from headwater.model.errors import ConfigError
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 from tests.apps.riotbench_pred_oracle import OBSERVED, TARGET, annotated, message_of, walked
 

@@ -14,7 +14,7 @@ from apps.scaling.top_k import TopK
 from apps.scaling.word_count import WordCount
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 
 ROWS = 2_000

@@ -22,7 +22,7 @@ from apps.storm.sliding_window import SlidingWindow
 from apps.storm.word_count import WordCount
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 
 Answer = dict[str, list[Any]]

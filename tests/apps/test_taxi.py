@@ -16,7 +16,7 @@ from apps.taxi.demand import TaxiDemand
 from apps.taxi.pickups import PICKUP, RealPickUps
 from headwater.engine.policies import Consumption
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of
 from tests.structured_runs import run_to_end
 

@@ -13,7 +13,7 @@ from apps.traffic.monitoring import TRACES, TrafficMonitoring
 from headwater.engine.policies import Consumption
 from headwater.model.errors import ConfigError
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.apps.app_results import Row, made_rows, results_of, twin_results_of
 
 

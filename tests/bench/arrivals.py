@@ -1,8 +1,8 @@
 """Apps that were submitted, as the deployment benchmark knows them."""
 
 from bench.edge.users import Arrival, Wanted
+from headwater.client.flow_text import FlowText
 from headwater.model.peers import NodeId, Peer
-from headwater.runtime.service.flow_text import FlowText
 
 
 def arrival(identity: str, *, opens: int, due_us: int) -> Arrival:

@@ -14,9 +14,9 @@ from bench.feeds import EndlessSource, MeasuringSink, PacedSource, Shape
 from bench.ours import Fleet, Spans, average_flow, chain_flow
 from bench.workload import CHAIN, KEPT, LAST_ROWS, Readings, averages, is_broken, lines_batch, run_chain
 from headwater.dataflow.connectors import Ended, Idle, Rows
-from headwater.runtime.config import NodeConfig
+from headwater.engine.status import AppState
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppState
+from headwater.workers.config import NodeConfig
 
 SHORT = Spans(warmup_s=0.2, measure_s=0.4, windows=2)
 

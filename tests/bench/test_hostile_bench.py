@@ -8,7 +8,7 @@ import pytest
 from bench.hostile import GOALS, Plan, run_plan
 from bench.hostile_attacks import ATTACKS
 from bench.hostile_ring import Asked, answered, p99_s
-from headwater.runtime.links.refusals import Reason
+from headwater.links.refusals import Reason
 
 FELT = ("unfinished messages", "silent strangers", "paths of trees")
 SHORT = Plan(attacks=FELT, attack_s=2.0, after_s=1.0, calm_s=4.0, spark=False)

@@ -6,8 +6,8 @@ import pytest
 
 from bench.same import on_a_cluster, on_one_node
 from bench.same_trials import TRIALS, Results, Trial, difference
+from headwater.loading.catalogue import shipped
 from headwater.model.errors import HeadwaterError
-from headwater.runtime.shipped import shipped
 
 Both = dict[str, tuple[Results | HeadwaterError, Results | HeadwaterError]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 import headwater as hw
-from headwater.connectors.mqtt_source import MqttReader
+from headwater.connectors.mqtt.source import MqttReader
 from headwater.dataflow.connectors import Idle, Position, Rows, SinkSpec
 from tests.connectors.brokers import Broker, eventually
 from tests.connectors.polls import spec_of, stored_form

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.connectors import read, to
-from headwater.connectors.linesink import CutFile
-from headwater.connectors.tablesink import ParquetSink
+from headwater.connectors.files.linesink import CutFile
+from headwater.connectors.files.tablesink import ParquetSink
 from headwater.dataflow.connectors import Position, SinkSpec
 from headwater.model.errors import ConnectorError
 from tests.connectors.polls import batch_of, drained, rows_in, stored_form, written

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.few_rows import FEW_ROWS, FewRows
+from headwater.connectors.files.small_json import FEW_ROWS, FewRows
 
 SCHEMA: Final = pa.schema(
     [

@@ -9,7 +9,9 @@ from typing import Final
 
 import pytest
 
-from headwater.connectors.locks import (
+from headwater.dataflow.connectors import Resource, ResourceKind
+from headwater.model.errors import ConnectorError
+from headwater.storage.locks import (
     LEFT_S,
     FileLock,
     Holder,
@@ -22,8 +24,6 @@ from headwater.connectors.locks import (
     sweep_names,
     this_process,
 )
-from headwater.dataflow.connectors import Resource, ResourceKind
-from headwater.model.errors import ConnectorError
 
 FIRST: Final = this_process("sink 'out' of app 'first'", 1_800_000_000_000_000)
 SECOND: Final = this_process("sink 'out' of app 'second'", 1_800_000_000_000_000)
@@ -53,7 +53,7 @@ def test_a_lock_has_one_holder_who_is_told_with_process_host_and_time(tmp_path: 
 KILLED: Final = """
 import os, signal, sys
 from pathlib import Path
-from headwater.connectors.locks import LEFT_S, FileLock, this_process
+from headwater.storage.locks import LEFT_S, FileLock, this_process
 
 lock = FileLock(Path(sys.argv[1]), this_process("a process", 0))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -13,8 +13,8 @@ import pytest
 from headwater.connectors.models import FileModel, model_file
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
 from headwater.operators.base import Moment
-from headwater.operators.model_specs import model_spec
-from headwater.operators.models import Model
+from headwater.operators.learning.model_specs import model_spec
+from headwater.operators.learning.models import Model
 from headwater.operators.state import OperatorState
 from tests.operators.timed_bench import DictStore, TimedBench
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.connectors.mqtt_address import Address, parsed_url
-from headwater.connectors.mqtt_outages import REST_S_MAX, REST_S_MIN, Outage
+from headwater.connectors.mqtt.address import Address, parsed_url
+from headwater.connectors.mqtt.outages import REST_S_MAX, REST_S_MIN, Outage
 from headwater.model.errors import FlowError
 from tests.connectors.polls import spec_of
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.connectors import mqtt_link, mqtt_outages
+from headwater.connectors.mqtt import link as mqtt_link
+from headwater.connectors.mqtt import outages as mqtt_outages
 from headwater.model.errors import ConnectorError
 from tests.connectors.brokers import SECRET, Broker, eventually, free_port, passwords
 from tests.connectors.mqtt_flows import Drive, numbers, reading, sent

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.columns import Known
-from headwater.connectors.mqtt_messages import Message, MessageFormat, MessageReader, ReadRows
+from headwater.connectors.columns import KnownColumns
+from headwater.connectors.mqtt.messages import MessageFormat, MessageReader, MqttMessage, ReadRows
 from headwater.model.errors import ConnectorError, SchemaMismatch
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
@@ -21,16 +21,16 @@ NOW_US = round(NOW.timestamp() * 1_000_000)
 def reader(form: MessageFormat, schema: pa.Schema | None = None, **columns: str) -> MessageReader:
     """Return a reader of payloads."""
     extra: dict[str, str | None] = {"topic_column": None, "retained_column": None, **columns}
-    return MessageReader(form, Known(schema), **extra)
+    return MessageReader(form, KnownColumns(schema), **extra)
 
 
-def messages(*payloads: bytes) -> list[Message]:
+def messages(*payloads: bytes) -> list[MqttMessage]:
     """Return messages, every second of them retained, on topics a, b, ..."""
-    return [Message("abcdefgh"[at % 8], one, at % 2 == 1, 0, None) for at, one in enumerate(payloads)]
+    return [MqttMessage("abcdefgh"[at % 8], one, at % 2 == 1, 0, None) for at, one in enumerate(payloads)]
 
 
 def read(
-    how: MessageReader, given: Sequence[Message], rows_max: int = 1_000, *, skip_bad: bool = True
+    how: MessageReader, given: Sequence[MqttMessage], rows_max: int = 1_000, *, skip_bad: bool = True
 ) -> tuple[list[dict[str, Any]], ReadRows]:
     """Return the rows, and the whole answer."""
     answer = how.read(given, rows_max, NOW_US, skip_bad=skip_bad)
@@ -135,7 +135,7 @@ def test_without_skipping_the_rows_before_a_bad_message_come_first_and_then_the_
 
 def test_a_message_that_was_bad_on_arrival_is_left_out_among_the_others() -> None:
     one, other = messages(b'{"n": 1}', b'{"n": 2}')
-    spoilt = Message("s", b"", False, 0, None, "has 9 bytes, more than payload_bytes_max=8")
+    spoilt = MqttMessage("s", b"", False, 0, None, "has 9 bytes, more than payload_bytes_max=8")
     rows, answer = read(reader("json", topic_column="topic"), [one, spoilt, other])
     assert [row["topic"] for row in rows] == ["a", "b"]
     assert (answer.messages, answer.unparsable) == (3, 1)

@@ -15,12 +15,12 @@ import orjson
 import pytest
 
 import headwater as hw
-from headwater.connectors.mqtt_source import MqttReader
+from headwater.connectors.mqtt.source import MqttReader
 from headwater.engine.pressure import PressureConfig
-from headwater.runtime.app import App
-from headwater.runtime.config import NodeConfig
+from headwater.engine.status import AppState
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppState
+from headwater.workers.config import NodeConfig
 from tests.connectors.brokers import PATIENCE_S, Broker, Visitor, eventually
 from tests.connectors.mqtt_flows import numbers
 from tests.runtime.gates import Gate, passing
@@ -29,20 +29,20 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def deployed(tmp_path: Path, flow: hw.Flow, **settings: Any) -> Iterator[tuple[Node, App]]:
+def deployed(tmp_path: Path, flow: hw.Flow, **settings: Any) -> Iterator[tuple[Node, NodeApp]]:
     """A node that runs a flow whose sources have subscribed."""
     with Node(NodeConfig(store=tmp_path / "store", workers=1, spark=False, **settings)) as node:
         yield node, node.deploy(flow)
 
 
-def reader_of(app: App) -> MqttReader:
+def reader_of(app: NodeApp) -> MqttReader:
     """Return the reader of an app's only source."""
     reader = app.sources[0].reader
     assert isinstance(reader, MqttReader)
     return reader
 
 
-def client_of(broker: Broker, app: App) -> str:
+def client_of(broker: Broker, app: NodeApp) -> str:
     """Return the name that the broker knows a source by, once it has subscribed."""
     client = reader_of(app)._client_id
     eventually(lambda: broker.logged("Sending SUBACK to", client), "the source has subscribed")

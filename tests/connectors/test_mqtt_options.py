@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.connectors.mqtt_options import READING, WRITING, joined, split
-from headwater.connectors.mqtt_source import MqttSource
+from headwater.connectors.mqtt.options import READING, WRITING, joined, split
+from headwater.connectors.mqtt.source import MqttSource
 from headwater.model.errors import FlowError
 from tests.connectors.polls import spec_of
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.connectors.mqtt_client import Incoming, decoded_publish
+from headwater.connectors.mqtt.client import IncomingMessage, decoded_publish
 
 
 def encoded_length(value: int) -> bytes:
@@ -34,7 +34,7 @@ def test_a_message_is_what_was_put_into_its_packet(
     packet += struct.pack("!H", packet_id) if qos else b""
     packet += b"" if properties is None else encoded_length(len(properties)) + properties
     first = 0x30 | again << 3 | qos << 1 | retained
-    assert decoded_publish(first, packet + payload, has_properties=properties is not None) == Incoming(
+    assert decoded_publish(first, packet + payload, has_properties=properties is not None) == IncomingMessage(
         topic, payload, qos, packet_id if qos else 0, again, retained
     )
 

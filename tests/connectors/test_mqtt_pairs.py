@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.connectors.local import MemorySink
+from headwater.connectors.in_process import MemorySink
 from headwater.model.errors import ConnectorError
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 from tests.connectors.brokers import PATIENCE_S, Broker, Visitor, eventually
 from tests.connectors.mqtt_flows import numbers
 from tests.connectors.test_mqtt_nodes import client_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.connectors.mqtt_receipts import Receipt, Receipts, Reply, Verdict
+from headwater.connectors.mqtt.receipts import Receipt, Receipts, Reply, Verdict
 from headwater.dataflow.connectors import Position
 from tests.connectors.polls import stored_form
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.connectors.mqtt_sink import MqttSink, MqttWriter
+from headwater.connectors.mqtt.sink import MqttSink, MqttWriter
 from headwater.dataflow.connectors import Position
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from tests.connectors.brokers import PATIENCE_S, Broker, Visitor, eventually

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.connectors import read, to
-from headwater.connectors.linefeed import LINE_BYTES_MAX, PASSED_BYTES_MAX
+from headwater.connectors.files.linefeed import LINE_BYTES_MAX, PASSED_BYTES_MAX
 from headwater.connectors.sources import CsvSource, JsonSource, LineSource, TextSource
 from headwater.dataflow.connectors import Idle, Rows
 from headwater.dataflow.stream import flow, source

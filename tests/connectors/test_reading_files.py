@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.connectors import read
-from headwater.connectors.formats import TextFormat
+from headwater.connectors.files.formats import TextFormat
 from headwater.connectors.sources import CsvSource, JsonSource, LineSource, TextSource
 from headwater.dataflow.stream import Stream, source
 from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
@@ -286,7 +286,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     program = (
         "import os, sys\n"
-        "from headwater.connectors.files import OpenFile\n"
+        "from headwater.connectors.files.files import OpenFile\n"
         "from headwater.model.errors import ConnectorError\n"
         "if os.geteuid() == 0: os.seteuid(65534)\n"
         "try: OpenFile('x.csv')\n"

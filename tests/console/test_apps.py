@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.dataflow.compile import compile_flow
+from headwater.loading.endpoints import Ends
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import ConfigError, FlowError
-from headwater.runtime.ends import Ends
-from headwater.runtime.flow_file import load_flows
 from tests.console.flows import Command, Write
 
 COPIED = '''

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from headwater.console.certs import told_of
-from headwater.runtime.authority import make_authority, read_certificate, read_denied
+from headwater.security.authority import make_authority, read_certificate, read_denied
 from tests.console.flows import Command
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from headwater.runtime.service.client import Cluster
+from headwater.client.cluster import Cluster
 from tests.console.daemons import Daemon
 from tests.console.flows import Command, Start
 from tests.runtime.flows import by_sensor, expected_sums

@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from headwater.console import demo_flow
-from headwater.console.demo import Plan
-from headwater.console.demo_check import CHECKS, made, written
-from headwater.console.demo_view import EVENTS_SHOWN, Picture, drawn
+from headwater.client.requests import InstanceLine, PartLine, SinkLine, SourceLine, StatusTold
 from headwater.console.main import app as command
 from headwater.dataflow.compile import compile_flow
+from headwater.demo import flow as demo_flow
+from headwater.demo.check import CHECKS, made, written
+from headwater.demo.command import Plan
+from headwater.demo.view import EVENTS_SHOWN, Picture, drawn
 from headwater.engine.ledger import Ledger
-from headwater.runtime.service.requests import InstanceLine, PartLine, SinkLine, SourceLine, StatusTold
-from headwater.runtime.status import Latency
+from headwater.engine.status import Latency
 from tests.console.flows import Command, Start
 
 APPS: Final = ("air", "cities", "heat", "noise")

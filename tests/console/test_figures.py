@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from headwater.console.figures import between
-from headwater.runtime.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
+from headwater.engine.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
 
 SECOND_US: Final = 1_000_000
 NO_SAMPLE: Final = Latency(None, None, None)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.loading.endpoints import Ends
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import FlowError
-from headwater.runtime.ends import Ends
-from headwater.runtime.flow_file import load_flows
 from tests.console.flows import LINEAR, Write
 
 TWO = LINEAR + '\nother = hw.flow("other", hw.read.iterable([1]).map(double).sink(hw.to.nothing()))\nalias = other\n'

@@ -6,28 +6,28 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.console.layout import Box, Layout, Link, Placed, lay_out
+from headwater.console.layout import Box, DrawnRoute, PictureLayout, PlacedBox, lay_out
 
 GAP: Final = 20.0
 LANE: Final = 10.0
 CHANNEL: Final = 50.0
 
 
-def placed(boxes: list[Box], links: list[Link]) -> Layout:
+def placed(boxes: list[Box], links: list[DrawnRoute]) -> PictureLayout:
     """Lay out with the distances of these tests."""
     return lay_out(boxes, links, gap=GAP, lane=LANE, channel=CHANNEL)
 
 
-def linked(source: Box, target: Box) -> Link:
+def linked(source: Box, target: Box) -> DrawnRoute:
     """Return a link between the middles of two boxes."""
-    return Link(source.name, target.name, source.height / 2, target.height / 2, label_width=30)
+    return DrawnRoute(source.name, target.name, source.height / 2, target.height / 2, label_width=30)
 
 
 @st.composite
-def drawings(draw: st.DrawFn) -> tuple[list[Box], list[Link]]:
+def drawings(draw: st.DrawFn) -> tuple[list[Box], list[DrawnRoute]]:
     """Draw up to five stages of up to five boxes, each box fed from stages before it."""
     boxes: list[Box] = []
-    links: list[Link] = []
+    links: list[DrawnRoute] = []
     for stage in range(draw(st.integers(1, 5))):
         for number in range(draw(st.integers(1, 5))):
             width, height = draw(st.floats(20, 300)), draw(st.floats(20, 300))
@@ -40,7 +40,7 @@ def drawings(draw: st.DrawFn) -> tuple[list[Box], list[Link]]:
     return boxes, links
 
 
-def overlap(one: Placed, other: Placed) -> bool:
+def overlap(one: PlacedBox, other: PlacedBox) -> bool:
     """Whether two boxes share any point."""
     apart_x = one.x + one.box.width <= other.x or other.x + other.box.width <= one.x
     apart_y = one.y + one.box.height <= other.y or other.y + other.box.height <= one.y
@@ -48,7 +48,7 @@ def overlap(one: Placed, other: Placed) -> bool:
 
 
 @given(drawings())
-def test_no_two_boxes_overlap_and_all_lie_inside(drawing: tuple[list[Box], list[Link]]) -> None:
+def test_no_two_boxes_overlap_and_all_lie_inside(drawing: tuple[list[Box], list[DrawnRoute]]) -> None:
     layout = placed(*drawing)
     for one, other in combinations(layout.boxes.values(), 2):
         assert not overlap(one, other), (one, other)
@@ -58,7 +58,7 @@ def test_no_two_boxes_overlap_and_all_lie_inside(drawing: tuple[list[Box], list[
 
 
 @given(drawings())
-def test_boxes_of_a_stage_keep_their_distance(drawing: tuple[list[Box], list[Link]]) -> None:
+def test_boxes_of_a_stage_keep_their_distance(drawing: tuple[list[Box], list[DrawnRoute]]) -> None:
     layout = placed(*drawing)
     for one, other in combinations(layout.boxes.values(), 2):
         if one.box.stage == other.box.stage:
@@ -67,7 +67,7 @@ def test_boxes_of_a_stage_keep_their_distance(drawing: tuple[list[Box], list[Lin
 
 
 @given(drawings())
-def test_a_route_that_skips_stages_passes_between_their_boxes(drawing: tuple[list[Box], list[Link]]) -> None:
+def test_a_route_that_skips_stages_passes_between_their_boxes(drawing: tuple[list[Box], list[DrawnRoute]]) -> None:
     layout = placed(*drawing)
     for way in layout.waypoints:
         for left, right in way:
@@ -77,7 +77,7 @@ def test_a_route_that_skips_stages_passes_between_their_boxes(drawing: tuple[lis
 
 
 @given(drawings())
-def test_stages_go_from_left_to_right_with_room_for_labels(drawing: tuple[list[Box], list[Link]]) -> None:
+def test_stages_go_from_left_to_right_with_room_for_labels(drawing: tuple[list[Box], list[DrawnRoute]]) -> None:
     boxes, links = drawing
     layout = placed(boxes, links)
     for link in links:

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from headwater.client.requests import AppLine, AppsTold, LogLine, LogsTold, NodeLine, NodesTold
 from headwater.console.showing import show_apps, show_logs, show_nodes
-from headwater.runtime.service.requests import AppLine, AppsTold, LogLine, LogsTold, NodeLine, NodesTold
 
 OWNER, SILENT = "[fd00::1]:7100", "[fd00:aaaa:bbbb:cccc:dddd:eeee:ffff:2]:17100"
 NAME = "readings_of_all_gauges_of_the_valley"

@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 
 from headwater.console.live import History, LiveView, PlainView, live_table, view_on
-from headwater.runtime.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
+from headwater.engine.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
 
 BUSY: Final = Latency(1_234.5, 12_345.6, 99_999.9, rows=5)
 OPERATORS: Final = (

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from headwater.connectors.mqtt_sink import MqttSink
-from headwater.runtime.ends import Ends
-from headwater.runtime.shipped import shipped_app
+from headwater.connectors.mqtt.sink import MqttSink
+from headwater.loading.catalogue import shipped_app
+from headwater.loading.endpoints import Ends
 from tests.connectors.authority import Authority
 from tests.connectors.brokers import SECRET, Broker, Visitor, eventually, free_port, passwords
 from tests.console.flows import Command, Start

@@ -11,17 +11,17 @@ from typing import Final
 
 import pytest
 
-from headwater.runtime.frames import pieces_of
-from headwater.runtime.identity import Role
-from headwater.runtime.links.credentials import load_credentials
-from headwater.runtime.links.limits import WireLimits
-from headwater.runtime.links.refusals import Reason
-from headwater.runtime.links.speech import packed
-from headwater.runtime.service.client import Cluster
+from headwater.client.cluster import Cluster
+from headwater.links.credentials import load_credentials
+from headwater.links.limits import WireLimits
+from headwater.links.refusals import Reason
+from headwater.links.speech import packed
+from headwater.model.frames import pieces_of
+from headwater.security.identity import Role
 from tests.console.daemons import Daemon
 from tests.console.flows import Command
+from tests.links.wires import Cluster as Authority
 from tests.runtime.flows import by_sensor, expected_sums
-from tests.runtime.links.wires import Cluster as Authority
 from tests.runtime.service.few_nodes import PATIENCE_S, free_port, free_ports
 from tests.runtime.service.sums import rows_of, write_sums
 

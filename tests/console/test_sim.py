@@ -17,7 +17,7 @@ from rich.console import Console
 from headwater.console.sim import with_progress
 from headwater.console.sim_flows import Subject
 from headwater.sim.flows import FlowWorld
-from headwater.sim.story import Failure, Outcome
+from headwater.sim.story import Failure, StoryOutcome
 from headwater.sim.troubled import Broken, TroubledWorld
 from tests.console.flows import Command, Start
 
@@ -100,7 +100,7 @@ def test_a_report_that_cannot_be_written_in_the_end_is_one_sentence_after_the_st
 def test_where_no_bar_can_be_drawn_a_line_about_every_ten_seconds_tells_how_far_it_is() -> None:
     """Of a thousand stories, one in a second, every fifth of which fails."""
     console = Console(file=(shown := io.StringIO()), force_terminal=False)
-    fine = Outcome(
+    fine = StoryOutcome(
         seed=0,
         faults="calm",
         nodes=3,

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
+from headwater.client.requests import InstanceLine, PartLine, SinkLine, SourceLine, StatusTold
 from headwater.console.showing import show_status, tree_table
 from headwater.engine.ledger import Ledger
-from headwater.runtime.service.requests import InstanceLine, PartLine, SinkLine, SourceLine, StatusTold
-from headwater.runtime.status import Latency
+from headwater.engine.status import Latency
 
 DEPTH = 9
 LATENCY = Latency(p50=99_999, p95=99_999, p99=1_234_567)

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.dataflow import functions as F
 from headwater.model.errors import FlowError
-from headwater.operators.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow
+from headwater.operators.windows.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow
 
 MINUTE = 60_000_000
 

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from headwater.dataflow.stream import Flow
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.structured.session import beside
-from headwater.runtime.structured.settings import StructuredSettings
+from headwater.twin.session import beside
+from headwater.twin.settings import StructuredSettings
+from headwater.workers.local.pool import SparkPool
 from tests.structured_runs import run_to_end
 
 PATIENCE_S = 600.0

@@ -24,7 +24,7 @@ from headwater.engine.events import (
     RowsPassed,
     RowsPut,
     RunTurn,
-    Ticked,
+    SchedulerTicked,
     TurnEnded,
     WorkerDismissed,
     WorkerJoined,
@@ -32,7 +32,7 @@ from headwater.engine.events import (
 )
 from headwater.engine.policies import PolicyName
 from headwater.engine.queues import Queue
-from headwater.engine.reports import Filled, Trouble, TurnReport
+from headwater.engine.reports import Filled, RowTrouble, TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
 from headwater.engine.turn import STORE_FULL, Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
@@ -165,7 +165,7 @@ class PoolWorld:
     def tick(self, later_us: int = 0) -> list[Effect]:
         """Let time pass."""
         self.now_us += later_us
-        return self.handle(Ticked())
+        return self.handle(SchedulerTicked())
 
     def commit(self, worker: WorkerId) -> list[TurnReport]:
         """Let a worker commit its turn; nobody has heard of it yet."""
@@ -238,7 +238,7 @@ def report(
     made: int = 0,
     filled: Sequence[Filled] = (),
     turn_us: int = 0,
-    trouble: Trouble | None = None,
+    trouble: RowTrouble | None = None,
     note: str = "",
 ) -> TurnReport:
     """Return what a worker says of a turn."""
@@ -261,7 +261,7 @@ def report(
 
 def in_trouble(instance: InstanceId, taken: int) -> TurnReport:
     """What a worker says whose rows stop the flow."""
-    return report(instance, 0, taken, trouble=Trouble("op", "ValueError: no", "flow.py:1", "{}"))
+    return report(instance, 0, taken, trouble=RowTrouble("op", "ValueError: no", "flow.py:1", "{}"))
 
 
 def store_full(instance: InstanceId, taken: int) -> TurnReport:

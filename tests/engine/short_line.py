@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from headwater.model.errors import StoreError
+from headwater.model.frames import Inbox
 from headwater.model.ids import InstanceId
-from headwater.runtime.desk import Desk, commit, refused
-from headwater.runtime.frames import Inbox
-from headwater.runtime.remote_wire import (
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.local.wire import Done, Goodbye, NodeAlive, Turn, TurnPart
+from headwater.workers.remote.store_server import StoreServer, commit, refused
+from headwater.workers.remote.store_wire import (
     MESSAGE_BYTES_MAX,
     Along,
     Answer,
+    CloseSnapshot,
     Commit,
-    Held,
-    Hold,
+    CommitsHeld,
+    HoldCommits,
     Knock,
-    Look,
-    LookAway,
+    OpenSnapshot,
     Reading,
     Release,
     Released,
@@ -25,8 +27,6 @@ from headwater.runtime.remote_wire import (
     from_remote,
     to_remote,
 )
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.wire import Done, Goodbye, Heartbeat, Part, Turn
 
 
 class ShortLine:
@@ -38,24 +38,24 @@ class ShortLine:
         self.before_commit: Callable[[], None] = lambda: None
         self.along: Mapping[bytes, bytes | None] = {}
         self._store = store
-        self._desk = Desk(store)
-        self._untold: list[Look | LookAway] = []
+        self._desk = StoreServer(store)
+        self._untold: list[OpenSnapshot | CloseSnapshot] = []
 
     def bring_along(self, instances: Sequence[InstanceId], rows_max: int = 1_000) -> None:
         """Do as the node does when it gives a turn: send the rows along."""
-        parts = [Part(instance.app, instance.number, 0, rows_max) for instance in instances]
+        parts = [TurnPart(instance.app, instance.number, 0, rows_max) for instance in instances]
         [travelled] = Inbox(MESSAGE_BYTES_MAX).put(framed(self._desk.along(parts)))
         along = to_remote.decode(travelled)
         assert isinstance(along, Along)
         self.along = dict(along.values)
 
-    def tell(self, message: Look | LookAway, *, now: bool = False) -> None:
+    def tell(self, message: OpenSnapshot | CloseSnapshot, *, now: bool = False) -> None:
         """Keep a message until the next question, unless it is urgent."""
         self._untold.append(message)
         if now:
             self._send()
 
-    def untell(self, message: Look) -> bool:
+    def untell(self, message: OpenSnapshot) -> bool:
         """Take a message back."""
         if message in self._untold:
             self._untold.remove(message)
@@ -67,7 +67,7 @@ class ShortLine:
         self.questions += 1
         [travelled] = Inbox(MESSAGE_BYTES_MAX).put(b"".join(map(framed, self._send(question))))
         answer: ToRemote = to_remote.decode(travelled)
-        assert not isinstance(answer, Turn | Along | Heartbeat | Goodbye)
+        assert not isinstance(answer, Turn | Along | NodeAlive | Goodbye)
         return answer
 
     def _send(self, *questions: Reading | Writing) -> list[Answer]:
@@ -80,8 +80,8 @@ class ShortLine:
         match message:
             case Knock() | Done():
                 raise AssertionError(message)
-            case Hold():  # there is nobody to be held back
-                return Held()
+            case HoldCommits():  # there is nobody to be held back
+                return CommitsHeld()
             case Release():
                 return Released()
             case Commit():

@@ -14,27 +14,20 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.connectors import Rows
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
-from headwater.engine.intake import lay_out, put_all, without_giants
+from headwater.engine.dequeue import advance, take
 from headwater.engine.ledger import Ledger, SourceCounts, read_ledger
 from headwater.engine.plans import channel_of, plan_chain, source_outlets
+from headwater.engine.queue_records import QueueRecord, append, read_queue, shed_oldest
 from headwater.engine.reports import TurnReport
-from headwater.engine.store import (
-    TERM_KEY,
-    QueueRecord,
-    Store,
-    append,
-    entries_prefix,
-    read_queue,
-    shed_oldest,
-    state_prefix,
-)
-from headwater.engine.taking import advance, take
+from headwater.engine.source_commit import lay_out, put_all, without_giants
 from headwater.engine.times import read_times
 from headwater.engine.turn import Assignment, Prepared, TurnRunner, commit, prepare
 from headwater.model.batch import Mark, Stamp, encode_mark
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.store_contract import Store
+from headwater.model.store_layout import TERM_KEY, entries_prefix, state_prefix
 from headwater.model.time import END_OF_TIME
-from headwater.sim.memory_store import MemoryStore
+from headwater.storage.memory_store import MemoryStore
 
 Row = dict[str, Any]
 ALL = 1 << 40  # rows or bytes

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.engine.admitting import Admitting
-from headwater.engine.cutting import cut, is_large
+from headwater.engine.batch_validation import Admitting
+from headwater.engine.entry_split import cut, is_large
 from headwater.engine.measuring import check_schema
 from headwater.engine.schemas import KnownSchema, Schemas
 from headwater.model.batch import STAMPS_MAX, Entry, Stamp, decode_batch, decode_entry, encode_entry

@@ -14,12 +14,12 @@ from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.manifest import manifest_of
 from headwater.dataflow.stream import Stream
 from headwater.dataflow.succession import succession
-from headwater.engine.adopting import SLICE, adopt, adopt_as_it_lies, copy_range, rows_waiting
 from headwater.engine.moving import begin_under, keep_lot
 from headwater.engine.plans import plan_chain
-from headwater.engine.store import app_prefixes
+from headwater.engine.state_adoption import SLICE, adopt, adopt_as_it_lies, copy_range, rows_waiting
 from headwater.model.ids import AppId, InstanceId
-from headwater.sim.memory_store import MemoryStore
+from headwater.model.store_layout import app_prefixes
+from headwater.storage.memory_store import MemoryStore
 from tests.engine.small_node import Row, SmallNode
 
 BEGAN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.engine.adopting import adopt_as_it_lies
 from headwater.engine.channels import (
     ORIGIN_BYTES,
-    Stretch,
+    OutboxStretch,
     all_received,
     check_entries,
     hand_on,
@@ -20,11 +19,13 @@ from headwater.engine.channels import (
     rows_handed_on,
 )
 from headwater.engine.moving import read_standing, take_up
-from headwater.engine.store import Store, append, read_queue
+from headwater.engine.queue_records import append, read_queue
+from headwater.engine.state_adoption import adopt_as_it_lies
 from headwater.model.batch import encode_entry
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
-from headwater.sim.memory_store import MemoryStore
+from headwater.model.store_contract import Store
+from headwater.storage.memory_store import MemoryStore
 from tests.engine.flows import ids, numbered, relay
 from tests.engine.small_node import SmallNode
 
@@ -39,7 +40,7 @@ def put(store: Store, *rows: int) -> None:
         append(txn, HERE, [(count, encode_entry(5, 0, count, (), b"x" * count)) for count in rows])
 
 
-def stretch_from(store: Store, since: int, bytes_max: int = 1 << 20) -> Stretch:
+def stretch_from(store: Store, since: int, bytes_max: int = 1 << 20) -> OutboxStretch:
     """Read the outbox from a number on."""
     with store.read() as snapshot:
         return read_stretch(snapshot, HERE, since, bytes_max)
@@ -51,7 +52,7 @@ def base_of(store: Store) -> int:
         return read_queue(snapshot, HERE).head_sequence
 
 
-def take_in(store: Store, base: int, stretch: Stretch) -> int:
+def take_in(store: Store, base: int, stretch: OutboxStretch) -> int:
     """Let the other end keep a stretch, and return up to which number it has all."""
     with store.write() as txn:
         received, _ = receive(txn, THERE, ORIGIN, base, stretch)
@@ -134,7 +135,7 @@ def test_what_was_sent_whole_before_an_instance_came_is_not_taken_for_what_it_le
     assert node.ledger().balanced
 
 
-def outbox_of(node: SmallNode, instance: InstanceId) -> tuple[Stretch, int]:
+def outbox_of(node: SmallNode, instance: InstanceId) -> tuple[OutboxStretch, int]:
     """Return all that would be sent of an outbox, and where it begins."""
     with node.store.read() as snapshot:
         base = read_queue(snapshot, instance).head_sequence
@@ -154,7 +155,7 @@ def test_whatever_happens_on_the_way_each_row_arrives_once_and_in_order(seed: in
     """Messages are lost, doubled and reordered at random; both ends may forget all but their stores."""
     rng, here, there = Random(seed), MemoryStore(), MemoryStore()
     sent = made = 0
-    wire: list[tuple[int, Stretch]] = []
+    wire: list[tuple[int, OutboxStretch]] = []
     answers: list[int] = []
     for move in [*moves, *["put", *["send", "arrive", "answer"] * 3, "restart", *["send", "arrive", "answer"] * 200]]:
         if move == "put" and made < 40:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.dataflow.stream import Flow, flow
-from headwater.engine.cutting import ENTRY_BYTES_MAX, ROW_BYTES_MAX, cut, is_large, sieve
+from headwater.engine.entry_split import ENTRY_BYTES_MAX, ROW_BYTES_MAX, cut, is_large, sieve
 from headwater.engine.schemas import Schemas
 from headwater.model.batch import decode_batch
 from headwater.operators.functions import Row

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headwater import functions as F
 from headwater.dataflow.stream import Stream, flow, source
-from headwater.operators.window_specs import WindowSpec
+from headwater.operators.windows.window_specs import WindowSpec
 from tests.dataflow.specs import Closed, Wall
 from tests.engine.small_node import SmallNode
 from tests.engine.test_event_time import SCHEMA, batch

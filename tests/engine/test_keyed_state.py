@@ -13,7 +13,7 @@ from headwater.engine.keyed_state import REMEMBERED_MAX, StateMemory, StoredStat
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.entries import entry_of, shared_entry
 from headwater.model.ids import AppId, InstanceId
-from headwater.sim.memory_store import MemoryStore
+from headwater.storage.memory_store import MemoryStore
 from tests.dataflow.specs import Wall, rows_of_any_kind
 from tests.engine.small_node import SmallNode
 

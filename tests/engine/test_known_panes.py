@@ -16,11 +16,11 @@ from headwater import functions as F
 from headwater.dataflow.stream import flow, source
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.entries import ALL_GROUPS, Suffixes, space_prefix
-from headwater.operators.cell_names import ranks_of, suffix_of
-from headwater.operators.known_panes import KnownPanes
+from headwater.operators.columns.cell_names import ranks_of, suffix_of
 from headwater.operators.state import Keepsake
-from headwater.operators.window_contents import PANES
-from headwater.sim.memory_store import MemorySnapshot, MemoryStore, MemoryTransaction
+from headwater.operators.windows.pane_cache import KnownPanes
+from headwater.operators.windows.window_contents import PANES
+from headwater.storage.memory_store import MemorySnapshot, MemoryStore, MemoryTransaction
 from tests.dataflow.specs import Closed, Wall
 from tests.engine.small_node import ALL, SmallNode
 

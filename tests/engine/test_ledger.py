@@ -4,7 +4,8 @@ import pytest
 
 from headwater.dataflow.stream import flow
 from headwater.engine.ledger import Ledger, whole_ledger
-from headwater.engine.store import entry_key, queue_key, read_queue
+from headwater.engine.queue_records import read_queue
+from headwater.model.store_layout import entry_key, queue_key
 from tests.dataflow.specs import Wall, rows_of_any_kind
 from tests.engine.flows import branching, numbered, relay, repeat
 from tests.engine.small_node import SmallNode

@@ -10,8 +10,8 @@ from headwater.dataflow.stream import Flow, Stream, flow, source
 from headwater.engine.channels import read_stretch, receive
 from headwater.engine.moving import (
     BEGINNING,
-    Piece,
     Standing,
+    StatePiece,
     all_lots,
     begin_under,
     clear_state,
@@ -25,10 +25,12 @@ from headwater.engine.moving import (
     take_up,
 )
 from headwater.engine.plans import ChainPlan, plan_chain
-from headwater.engine.store import Store, read_queue, received_key
+from headwater.engine.queue_records import read_queue
 from headwater.engine.times import Times
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.store_contract import Store
+from headwater.model.store_layout import received_key
 from headwater.operators.watermarks import OperatorTime
 from tests.dataflow.specs import Closed, Wall
 from tests.engine.small_node import SmallNode
@@ -64,9 +66,9 @@ def pieces(
     bytes_max: int,
     entry_bytes_max: int = 1 << 20,
     entries_max: int = 1_000,
-) -> list[Piece]:
+) -> list[StatePiece]:
     """Return an instance's state, cut as it travels."""
-    cut: list[Piece] = []
+    cut: list[StatePiece] = []
     with store.read() as snapshot:
         while not cut or not cut[-1].is_last:
             after = place_behind(cut[-1].held[-1]) if cut else BEGINNING
@@ -125,7 +127,7 @@ def test_an_instance_that_moves_goes_on_as_if_it_had_stayed(
     moved = [*here.write_out("out"), *there.write_out("out")]
     assert sorted(map(str, moved)) == sorted(map(str, stayed.write_out("out")))
     for instance in here.instances:
-        assert pieces(here.store, plan_of(here, instance), instance, 1 << 20) == [Piece((), is_last=True)]
+        assert pieces(here.store, plan_of(here, instance), instance, 1 << 20) == [StatePiece((), is_last=True)]
 
 
 def test_a_piece_has_no_more_entries_than_a_message_takes() -> None:
@@ -257,6 +259,6 @@ def test_what_is_left_from_an_earlier_placement_is_not_gone_on_with() -> None:
     assert pieces(node.store, plan, instance, 1 << 20) == [kept]
     with node.store.write() as txn:
         begin_under(txn, plan, instance, (3, 1), here=())
-    assert pieces(node.store, plan, instance, 1 << 20) == [Piece((), is_last=True)]
+    assert pieces(node.store, plan, instance, 1 << 20) == [StatePiece((), is_last=True)]
     with node.store.read() as snapshot:
         assert all_lots(snapshot, AppId(1)) == {instance.number: (3, 1)}

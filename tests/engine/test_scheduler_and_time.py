@@ -7,7 +7,7 @@ from headwater.engine.events import (
     RowsPassed,
     RowsPut,
     RunTurn,
-    Ticked,
+    SchedulerTicked,
     TurnEnded,
     WakeWanted,
     WorkerJoined,
@@ -58,8 +58,8 @@ def test_a_turn_is_given_when_the_clock_has_come_to_what_was_asked_for() -> None
     scheduler = scheduler_with(Queue(ONE))
     scheduler.handle(WakeWanted(ONE, 500), 0)
     assert scheduler.deadline() == 500
-    assert turns(scheduler.handle(Ticked(), 499)) == []
-    assert turns(scheduler.handle(Ticked(), 500)) == [(0, [ONE])]
+    assert turns(scheduler.handle(SchedulerTicked(), 499)) == []
+    assert turns(scheduler.handle(SchedulerTicked(), 500)) == [(0, [ONE])]
     assert turns(scheduler.handle(TurnEnded(WorkerId(0), [done(ONE)]), 501)) == []
     assert scheduler.deadline() is None
     scheduler.check()
@@ -112,9 +112,9 @@ def test_the_clock_gives_a_quiet_app_no_turn_but_its_rows_do_and_what_is_due_is_
     scheduler = scheduler_with(Queue(ONE))
     scheduler.handle(WakeWanted(ONE, 500), 0)
     scheduler.handle(AppQuieted(APP, True), 10)
-    assert turns(scheduler.handle(Ticked(), 600)) == []
+    assert turns(scheduler.handle(SchedulerTicked(), 600)) == []
     assert turns(scheduler.handle(RowsPut(ONE, 1, 10), 601)) == [(0, [ONE])]
     assert turns(scheduler.handle(TurnEnded(WorkerId(0), [done(ONE, 1, wake_us=700)]), 602)) == []
-    assert turns(scheduler.handle(Ticked(), 800)) == []
+    assert turns(scheduler.handle(SchedulerTicked(), 800)) == []
     assert turns(scheduler.handle(AppQuieted(APP, False), 801)) == [(0, [ONE])]
     scheduler.check()

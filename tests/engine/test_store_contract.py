@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.engine.store import Store
 from headwater.model.errors import StoreFull
-from headwater.runtime.remote import RemoteStore
-from headwater.runtime.store import LmdbStore
-from headwater.sim.memory_store import MemoryStore
+from headwater.model.store_contract import Store
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.memory_store import MemoryStore
+from headwater.workers.remote.store_client import RemoteStore
 from tests.engine.short_line import ShortLine
 
 

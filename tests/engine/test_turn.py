@@ -11,13 +11,13 @@ from headwater.dataflow.graph import Spread
 from headwater.dataflow.stream import flow
 from headwater.engine.plans import Outlet
 from headwater.engine.spreading import spread
-from headwater.engine.store import entry_key, queue_key
 from headwater.model.batch import Stamp
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import encode_key, group_of, owner_of
-from headwater.runtime.store import LmdbStore
-from headwater.sim.memory_store import MemoryStore
+from headwater.model.store_layout import entry_key, queue_key
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.memory_store import MemoryStore
 from tests.dataflow.specs import Wall, rows_of_any_kind
 from tests.engine.flows import counted, ids, numbered, relay, stumble
 from tests.engine.small_node import SmallNode

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headwater.model.entries import ALL_GROUPS, EVERY_GROUP, group_of_entry
 from headwater.model.keys import encode_key, group_of
 from headwater.model.time import BEGINNING_OF_TIME
-from headwater.operators.joins import IntervalJoin, WindowJoin
+from headwater.operators.joins.joins import IntervalJoin, WindowJoin
 from tests.operators.timed_bench import Row, TimedBench
 
 EPOCH = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.operators.functions import WrongResult
-from headwater.operators.windows import Aggregate, TimeWindow, WindowAggregate
+from headwater.operators.windows.windows import Aggregate, TimeWindow, WindowAggregate
 from tests.operators.timed_bench import TimedBench
 from tests.operators.window_stories import at, shown
 

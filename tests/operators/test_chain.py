@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import headwater
 from headwater.model.errors import UserCodeError
-from headwater.operators.chain import DEAD_LETTERS, ROW_CHARS_MAX, Count, show_row, unite
+from headwater.operators.chain import DEAD_LETTERS, ROW_CHARS_MAX, OperatorCount, show_row, unite
 from tests.operators import users_code
 from tests.operators.bench import Bench, Row, keyed, letters, made, stream
 
@@ -29,7 +29,7 @@ def test_rows_go_through_all_operators_in_order() -> None:
     )
     result = bench.run(rows(1, 2, 3))
     assert [row["y"] for row in made(result)] == [10, 10, 30, 30]
-    assert result.counts == [Count(3, 2, 0), Count(2, 4, 0), Count(4, 4, 0)]
+    assert result.counts == [OperatorCount(3, 2, 0), OperatorCount(2, 4, 0), OperatorCount(4, 4, 0)]
 
 
 def test_an_operator_behind_one_that_lets_nothing_through_is_not_called() -> None:
@@ -38,7 +38,7 @@ def test_an_operator_behind_one_that_lets_nothing_through_is_not_called() -> Non
         stream().filter(lambda row: False, form="rows"),
         stream().map(lambda batch: 1 / 0),
     ).run(rows(1, 2))
-    assert (result.emissions, result.counts) == ([], [Count(2, 0, 0), Count(0, 0, 0)])
+    assert (result.emissions, result.counts) == ([], [OperatorCount(2, 0, 0), OperatorCount(0, 0, 0)])
 
 
 def test_a_batch_that_raises_nowhere_is_run_once_and_whole() -> None:
@@ -64,7 +64,7 @@ def test_exactly_the_rows_that_raise_die_and_the_others_keep_their_order(numbers
     result = Bench(stream().map(inverse, on_error="dead-letter")).run(rows(*numbers))
     assert [row["x"] for row in made(result)] == [1 / x for x in numbers if x]
     assert [letter["row"] for letter in letters(result)] == ['{"x":0}'] * numbers.count(0)
-    assert result.counts == [Count(len(numbers), len(numbers) - numbers.count(0), numbers.count(0))]
+    assert result.counts == [OperatorCount(len(numbers), len(numbers) - numbers.count(0), numbers.count(0))]
 
 
 def test_one_bad_row_among_many_costs_few_calls() -> None:
@@ -159,7 +159,7 @@ def test_condemned_rows_are_dead_letters_of_the_first_operator() -> None:
     chain = Bench(stream().map(inverse, on_error="dead-letter"), stream().map(inverse)).chain
     result = chain.condemn(pa.RecordBatch.from_pylist(rows(1, 2)), "the worker died")
     assert [letter["error"] for letter in letters(result)] == ["the worker died"] * 2
-    assert (result.emissions, result.counts) == ([], [Count(2, 0, 2), Count(0, 0, 0)])
+    assert (result.emissions, result.counts) == ([], [OperatorCount(2, 0, 2), OperatorCount(0, 0, 0)])
 
 
 def test_condemned_rows_stop_an_operator_that_stops() -> None:

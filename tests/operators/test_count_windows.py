@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.operators.functions import Form
-from headwater.operators.windows import Aggregate, CountWindow, WindowApply, WindowOperator, WindowTopK
+from headwater.operators.windows.windows import Aggregate, CountWindow, WindowApply, WindowOperator, WindowTopK
 from tests.operators.timed_bench import TimedBench
 from tests.operators.window_stories import (
     INPUT,

@@ -12,8 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.model.errors import StoreError
-from headwater.operators.object_parts import Collected, DecimalSum, Distinct, EdgeObject, ExtremeObject, ObjectPart
 from headwater.operators.state_values import decode_value, encode_value
+from headwater.operators.windows.object_parts import (
+    Collected,
+    DecimalSum,
+    DistinctPart,
+    EdgeObject,
+    ExtremeObject,
+    ObjectPart,
+)
 
 VALUES: list[Any] = [
     (1, "two", [3.0, None]),
@@ -29,7 +36,7 @@ PARTS: list[tuple[ObjectPart, bytes]] = [
     (EdgeObject("x", last=True, ignore_nulls=False), encode_value([3, "text"])),
     (DecimalSum("x"), encode_value(Decimal("1.5"))),
     (Collected("x"), len(PIECE).to_bytes(4, "little") + PIECE),
-    (Distinct("x"), encode_value([[1, "a"], [2, "b"]])),
+    (DistinctPart("x"), encode_value([[1, "a"], [2, "b"]])),
 ]
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from headwater.model.errors import FlowError
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.functions import WrongResult
-from headwater.operators.join_chunks import CHUNKS, HEAD_BYTES_MAX
-from headwater.operators.joins import IntervalJoin, WindowJoin
-from headwater.operators.window_specs import TimeWindow
+from headwater.operators.joins.join_chunks import CHUNKS, HEAD_BYTES_MAX
+from headwater.operators.joins.joins import IntervalJoin, WindowJoin
+from headwater.operators.windows.window_specs import TimeWindow
 from tests.operators.join_oracle import (
     Oracle,
     Step,

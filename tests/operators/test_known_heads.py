@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from headwater.model.entries import ALL_GROUPS
 from headwater.operators.base import Moment, TimedLogic, TimedOperator
-from headwater.operators.join_chunks import CHUNKS
-from headwater.operators.joins import WindowJoin
-from headwater.operators.known_heads import KnownHeads
+from headwater.operators.joins.head_cache import KnownHeads
+from headwater.operators.joins.join_chunks import CHUNKS
+from headwater.operators.joins.joins import WindowJoin
+from headwater.operators.joins.window_join import HEADS
 from headwater.operators.state import Keepsake, OperatorState
-from headwater.operators.window_join import HEADS
-from headwater.operators.window_specs import TimeWindow
+from headwater.operators.windows.window_specs import TimeWindow
 from tests.operators.join_oracle import at, batch_of
 from tests.operators.timed_bench import DictStore, Row, TimedBench
 

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from headwater.model.entries import ALL_GROUPS, group_of_entry
 from headwater.model.errors import FlowError, StoreError
 from headwater.model.keys import encode_key, group_of
-from headwater.operators import learner_bytes
 from headwater.operators.base import Effect, Moment
 from headwater.operators.functions import WrongResult
-from headwater.operators.learner_bytes import LEARNING_PACKAGES, LearnerBytes
-from headwater.operators.learning import Learn, LearnLogic
+from headwater.operators.learning import learner_bytes
+from headwater.operators.learning.learner_bytes import LEARNING_PACKAGES, LearnerBytes
+from headwater.operators.learning.online import Learn, LearnLogic
 from headwater.operators.state import OperatorState
 from headwater.operators.state_values import WrongState
 from tests.operators.timed_bench import DictStore, Row, TimedBench
@@ -567,8 +567,8 @@ def test_bytes_that_name_anything_but_a_learners_parts_are_refused(evil: Any) ->
         ("river.utils.rolling", "collections"),
         ("river.linear_model", "LinearRegression"),  # not the name by which it calls itself
         ("river.linear_model.lin_reg", "LinearRegression.__init__.__class__"),
-        ("headwater.operators.learner_bytes", "io"),
-        ("headwater.operators.learner_bytes", "LearnerBytes"),
+        ("headwater.operators.learning.learner_bytes", "io"),
+        ("headwater.operators.learning.learner_bytes", "LearnerBytes"),
         ("builtins", "object.__subclasses__"),
         ("functools", "reduce"),
         ("rivers.linear_model", "LinearRegression"),

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from headwater.model.errors import FlowError
 from headwater.operators.base import Effect, Moment, TimedLogic
 from headwater.operators.functions import WrongResult
-from headwater.operators.model_specs import FixedModel, digest_of, model_spec
-from headwater.operators.models import Model, ModelWithUpdates
-from headwater.operators.predictors import library
+from headwater.operators.learning.model_specs import FixedModel, digest_of, model_spec
+from headwater.operators.learning.models import Model, ModelWithUpdates
+from headwater.operators.learning.predictors import library
 from headwater.operators.state import OperatorState
 from tests.operators.timed_bench import DictStore, Row, TimedBench
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.operators.packing import PackedRows, Packing, heap_by_row, heap_of
+from headwater.operators.columns.packing import PackedRows, Packing, heap_by_row, heap_of
 
 TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),

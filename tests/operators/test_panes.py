@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.operators.panes import FAR, Panes, runs, within_reach
+from headwater.operators.windows.panes import FAR, Panes, runs, within_reach
 
 INSTANTS = st.integers(-1_000, 1_000)
 

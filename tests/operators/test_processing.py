@@ -22,9 +22,9 @@ from headwater.model.keys import KEY_GROUPS, encode_key, group_of
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment
 from headwater.operators.functions import WrongResult
-from headwater.operators.processing import LAST_WATERMARK_MS, Process, form_of_processor
-from headwater.operators.processor_entries import EXPIRIES
-from headwater.operators.spark_types import arrow_schema
+from headwater.operators.processors.processing import LAST_WATERMARK_MS, Process, form_of_processor
+from headwater.operators.processors.processor_entries import EXPIRIES
+from headwater.operators.processors.spark_types import arrow_schema
 from headwater.operators.state import OperatorState
 from tests.operators.pyspark_processors import (
     AddingWithTimers,

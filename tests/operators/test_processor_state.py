@@ -19,11 +19,17 @@ from pyspark.sql import Row
 
 from headwater.model.entries import key_suffix
 from headwater.model.keys import encode_key
-from headwater.operators.processor_entries import EXPIRIES, Desk, part_of
-from headwater.operators.processor_state import Phase, ProcessorHandle, Timer, due_timers, forget_expired
-from headwater.operators.spark_names import PlainRow, StateError, TimerValues, row_maker, state_error
-from headwater.operators.spark_types import arrow_schema
-from headwater.operators.spark_values import RowCodec
+from headwater.operators.processors.processor_entries import EXPIRIES, CallEntries, part_of
+from headwater.operators.processors.processor_state import (
+    ProcessorHandle,
+    ProcessorPhase,
+    Timer,
+    due_timers,
+    forget_expired,
+)
+from headwater.operators.processors.spark_names import PlainRow, StateError, TimerValues, row_maker, state_error
+from headwater.operators.processors.spark_types import arrow_schema
+from headwater.operators.processors.spark_values import RowCodec
 from headwater.operators.state import OperatorState
 from headwater.operators.state_values import WrongState
 from tests.operators.timed_bench import DictStore
@@ -44,13 +50,13 @@ class Calls:
         with self.call() as desk:
             self.variables = declare(self.handle)
             desk.hand_over()
-        self.handle.phase = Phase.RUNNING
+        self.handle.phase = ProcessorPhase.RUNNING
 
     @contextmanager
-    def call(self, *keys: Any) -> Iterator[Desk]:
+    def call(self, *keys: Any) -> Iterator[CallEntries]:
         """Begin a call that reads the values of these keys at once; if it goes well, what has changed is kept."""
         state = OperatorState(_CountingStore(self))
-        desk = Desk(state)
+        desk = CallEntries(state)
         self.handle.lay(desk, self.now_ms)
         desk.fetch(self.handle.entries(part_of(key_suffix(encode_key(key))) for key in keys))
         try:
@@ -464,7 +470,7 @@ def test_rows_and_errors_of_our_own_stand_in_where_pyspark_is_not_loaded(monkeyp
     assert repr(inner) == repr(Row(c=2))
     with pytest.raises(AttributeError):
         _ = ours.c
-    monkeypatch.setattr("headwater.operators.spark_names._loaded", lambda module, name, otherwise: otherwise)
+    monkeypatch.setattr("headwater.operators.processors.spark_names._loaded", lambda module, name, otherwise: otherwise)
     assert isinstance(row_maker(["a"])(1), PlainRow)
     assert row_maker(["a", "b"])(1, 2).asDict() == {"a": 1, "b": 2}
     assert isinstance(state_error("x"), StateError)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from headwater.operators.processing import Process
-from headwater.operators.spark_types import arrow_schema
+from headwater.operators.processors.processing import Process
+from headwater.operators.processors.spark_types import arrow_schema
 from tests.operators import pyspark_processors as theirs
 from tests.operators.timed_bench import TimedBench
 

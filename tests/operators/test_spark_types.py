@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headwater.model.errors import FlowError
-from headwater.operators.spark_types import arrow_schema
+from headwater.operators.processors.spark_types import arrow_schema
 
 ATOMS = [
     spark.BooleanType(),

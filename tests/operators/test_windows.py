@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.model.errors import FlowError
 from headwater.model.time import END_OF_TIME
 from headwater.operators.functions import Form, WrongResult
-from headwater.operators.windows import (
+from headwater.operators.windows.windows import (
     Aggregate,
     CountWindow,
     SessionWindow,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from headwater.model.entries import EVERY_GROUP, group_of_entry, key_suffix
 from headwater.model.keys import KEY_GROUPS, encode_key, group_of
-from headwater.operators.window_specs import TimeWindow, WindowSpec
-from headwater.operators.windows import Aggregate, WindowAggregate, WindowOperator
+from headwater.operators.windows.window_specs import TimeWindow, WindowSpec
+from headwater.operators.windows.windows import Aggregate, WindowAggregate, WindowOperator
 from tests.operators.timed_bench import TimedBench
 
 SECOND: Final = 1_000_000

@@ -8,8 +8,8 @@ import pytest
 from headwater.model.peers import NodeId, Peer, digit, id_of
 from headwater.model.time import SECOND, Instant
 from headwater.overlay import messages as m
-from headwater.overlay.events import LeavingWanted, OverlayConfig, Phase, Received, Send, Started, Ticked
-from headwater.overlay.known import Known
+from headwater.overlay.events import LeavingWanted, OverlayConfig, PeerPhase, Received, Send, Started, Ticked
+from headwater.overlay.known_peers import KnownPeers
 from headwater.overlay.ring import Ring
 from headwater.sim.network import Links
 from headwater.sim.rings import RingWorld
@@ -74,14 +74,14 @@ def test_nothing_is_delivered_before_the_leaves_have_answered() -> None:
     """While it joins, a peer holds what is for it; once it is active, everything is delivered."""
     world = grown(5, 10)
     newcomer = world.add([next(iter(world.rings))])
-    early: list[Phase] = []
+    early: list[PeerPhase] = []
     world.on_deliver = lambda address, what: early.append(world.rings[address].phase)
     own = world.rings[newcomer].own.id
-    while world.rings[newcomer].phase is not Phase.ACTIVE:
+    while world.rings[newcomer].phase is not PeerPhase.ACTIVE:
         world.send(world.rng.choice(sorted(world.rings)), own, b"for the newcomer")
         world.run(0.05)
     world.run(10)
-    assert set(early) == {Phase.ACTIVE}
+    assert set(early) == {PeerPhase.ACTIVE}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -322,7 +322,7 @@ def test_a_message_that_comes_twice_is_taken_once() -> None:
 def test_where_a_hop_does_not_answer_a_leaf_is_next_and_not_another_of_the_table() -> None:
     """After many losses most of a table may be dead; eight of them in a row, and a message was given up."""
     own, leaf, hop, farther = (Peer(id_of(place << 120), f"n{place}", "z") for place in (0x10, 0x18, 0xF0, 0xE8))
-    known = Known(own, OverlayConfig(leaf_side=1))
+    known = KnownPeers(own, OverlayConfig(leaf_side=1))
     known.leaves.add(leaf)
     known.leaves.add(Peer(id_of(0x0C << 120), "n12", "z"))
     for peer in (hop, farther):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headwater.model.peers import NodeId, Peer, id_of, shared_digits
 from headwater.model.time import MILLISECOND, Duration, Instant
 from headwater.overlay.events import OverlayConfig
-from headwater.overlay.known import Known
+from headwater.overlay.known_peers import KnownPeers
 from headwater.overlay.table import Nearness, RoutingTable, closer_of, congestion_of
 
 ids = st.integers(0, (1 << 128) - 1).map(id_of)
@@ -40,7 +40,7 @@ def test_the_rare_case_gets_nearer_and_loses_no_digit(own: NodeId, others: list[
 
 def test_the_nearer_of_two_peers_gets_the_place() -> None:
     own = peer(id_of(0))
-    known = Known(own, OverlayConfig())
+    known = KnownPeers(own, OverlayConfig())
     far, near = peer(id_of(0x80 << 120)), peer(id_of(0x81 << 120))
     known.measured(far, 50_000, 0.0)
     assert known.table.holder(near.id) == far
@@ -57,7 +57,7 @@ def test_congestion_and_other_zones_count_as_a_longer_way() -> None:
 
 def test_whoever_has_a_place_gives_way_when_its_links_are_congested() -> None:
     """Another that was a little farther is worth measuring again, and gets the place."""
-    known = Known(peer(id_of(0)), OverlayConfig())
+    known = KnownPeers(peer(id_of(0)), OverlayConfig())
     holder, other = peer(id_of(0x80 << 120)), peer(id_of(0x81 << 120))
     known.measured(other, 12_000, 0.0)
     known.measured(holder, 10_000, 0.0)
@@ -75,7 +75,7 @@ def test_congestion_is_how_long_messages_wait_up_to_a_second() -> None:
 
 
 def test_without_proximity_the_first_keeps_the_place() -> None:
-    known = Known(peer(id_of(0)), OverlayConfig(proximity=False))
+    known = KnownPeers(peer(id_of(0)), OverlayConfig(proximity=False))
     first, nearer_one = peer(id_of(0x80 << 120)), peer(id_of(0x81 << 120))
     known.measured(first, 50_000, 0.0)
     known.measured(nearer_one, 5_000, 0.0)
@@ -84,7 +84,7 @@ def test_without_proximity_the_first_keeps_the_place() -> None:
 
 def test_some_of_our_zone_are_known_however_far_they_are() -> None:
     """Zones may lie among one another: the nearest of all need not be of ours."""
-    known = Known(peer(id_of(0), "ours"), OverlayConfig(near_max=3, mates_max=2))
+    known = KnownPeers(peer(id_of(0), "ours"), OverlayConfig(near_max=3, mates_max=2))
     mates = [peer(id_of(number), "ours") for number in (1, 2, 3)]
     for one in mates:
         known.measured(one, 90_000, 0.0)
@@ -98,7 +98,7 @@ def test_some_of_our_zone_are_known_however_far_they_are() -> None:
 
 
 def test_the_neighbourhood_keeps_the_nearest() -> None:
-    known = Known(peer(id_of(0)), OverlayConfig(near_max=3))
+    known = KnownPeers(peer(id_of(0)), OverlayConfig(near_max=3))
     rng = Random(1)
     trips = {peer(id_of(number + 1)): trip for number, trip in enumerate(rng.sample(range(1_000, 90_000), 20))}
     for one, trip in trips.items():

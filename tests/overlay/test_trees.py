@@ -11,7 +11,7 @@ from headwater.model.peers import NodeId, Peer, id_of
 from headwater.model.time import Instant
 from headwater.overlay import events as ring_events
 from headwater.overlay import trees as tree_events
-from headwater.overlay.events import OverlayConfig, Phase
+from headwater.overlay.events import OverlayConfig, PeerPhase
 from headwater.overlay.ring import Ring
 from headwater.overlay.tree_messages import AnyTreeMessage, Summary
 from headwater.overlay.trees import (
@@ -46,7 +46,7 @@ class Perch:
     def handle(self, event: Any, now: Instant) -> list[Any]:
         """Take what has happened, and return what to do."""
         match event:
-            case TreeReceived() if self.ring.phase is not Phase.ACTIVE:
+            case TreeReceived() if self.ring.phase is not PeerPhase.ACTIVE:
                 return []
             case ring_events.Ticked():
                 return [*self._to_ring(event, now), *self._to_trees(TreeTicked(), now)]

@@ -10,8 +10,8 @@ from itertools import pairwise
 from bench.overlay_apps import spread_of, submit
 from bench.overlay_failures import Standing, recovery
 from bench.overlay_world import grow, in_a_copy, stretch, walks
+from headwater.control.messages.events import MachineConfig
 from headwater.model.peers import BASE
-from headwater.node.events import NodeConfig
 from headwater.overlay.events import OverlayConfig
 from headwater.sim.nodes import NodeWorld
 from headwater.sim.rings import RingWorld
@@ -81,7 +81,7 @@ def test_a_steward_is_found_within_four_hops() -> None:
 
 def test_more_apps_have_more_stewards() -> None:
     """Section VII-C: a scheduler is added for every so many new apps (50; here 2)."""
-    world = NodeWorld(12, zones=1, config=NodeConfig(steward_apps_max=2, steward_apps_few=0))
+    world = NodeWorld(12, zones=1, config=MachineConfig(steward_apps_max=2, steward_apps_few=0))
     grow(world, 20)
     stewards = []
     for _ in range(3):

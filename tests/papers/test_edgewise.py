@@ -12,7 +12,7 @@ from headwater.engine.policies import PATIENCE_US, PATIENT_SHARE, Consumption, P
 from headwater.engine.scheduler import STALLED_US, SchedulerConfig
 from headwater.model.errors import ConfigError
 from headwater.model.ids import AppId, InstanceId
-from headwater.runtime.config import NodeConfig
+from headwater.workers.config import NodeConfig
 from tests.engine.flows import numbered, relay
 from tests.engine.pool_world import PoolWorld, Stored
 from tests.engine.small_node import SmallNode

@@ -6,10 +6,10 @@ Live migration and moving sources are not here yet: routing is.
 from functools import cache
 
 import headwater as hw
+from headwater.control.messages.row_messages import RowsSent
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.model.keys import encode_key, group_of, owner_of
-from headwater.node.row_messages import RowsSent
 from headwater.sim.flows import FlowWorld, undisturbed
 from headwater.sim.witness import Witness
 

@@ -4,15 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.model.peers import Peer, id_of
-from headwater.planner.placement import AlongTheWay, Room, Step, Wish, loads_of
+from headwater.planner.placement import AlongTheWay, PathStep, Room, Wish, loads_of
 
 
 def peer(number: int) -> Peer:
     return Peer(id_of(number), f"n{number}", "z")
 
 
-def step(number: int, *, load: int = 0, capacity: int = 8, around: tuple[Room, ...] = ()) -> Step:
-    return Step(Room(peer(number), load, capacity), around)
+def step(number: int, *, load: int = 0, capacity: int = 8, around: tuple[Room, ...] = ()) -> PathStep:
+    return PathStep(Room(peer(number), load, capacity), around)
 
 
 def helpers(*numbers: int, load: int = 0) -> tuple[Room, ...]:
@@ -75,7 +75,7 @@ ways_of_one_root = st.lists(st.lists(st.integers(1, 30), max_size=4, unique=True
 
 
 @given(ways_of_one_root, st.data())
-def test_rows_only_ever_climb(ways: list[list[Step]], data: st.DataObject) -> None:
+def test_rows_only_ever_climb(ways: list[list[PathStep]], data: st.DataObject) -> None:
     """Whatever the ways: a later stage of the same sources is never nearer to them than an earlier one."""
     sources = tuple(range(len(ways)))
     wishes = [Wish(number, 1, number, sources) for number in range(data.draw(st.integers(1, 6)))]
@@ -88,7 +88,7 @@ def test_rows_only_ever_climb(ways: list[list[Step]], data: st.DataObject) -> No
 
 
 @given(ways_of_one_root)
-def test_the_same_question_has_the_same_answer(ways: list[list[Step]]) -> None:
+def test_the_same_question_has_the_same_answer(ways: list[list[PathStep]]) -> None:
     wishes = [Wish(number, 1, number % 3, (0,)) for number in range(5)]
     assert AlongTheWay().place(wishes, ways) == AlongTheWay().place(list(reversed(wishes)), ways)
 

@@ -18,7 +18,7 @@ from typing import Final
 import pyspark
 import pytest
 
-from headwater.runtime.java import JavaNotFound, find_java
+from headwater.spark.java import JavaNotFound, find_java
 
 SPARK: Final = Path(pyspark.__file__).parent
 START_S: Final = 60.0  # a JVM on a busy machine

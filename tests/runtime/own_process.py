@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 import headwater as hw
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.pool import SparkPool
 from tests.runtime.cluster import ancestors, command_line
 from tests.runtime.flows import by_sensor, running_sums
 

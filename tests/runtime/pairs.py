@@ -8,7 +8,7 @@ from typing import Final
 
 import headwater as hw
 from headwater.dataflow.connectors import SinkSpec
-from headwater.runtime.app import App
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
 
 PATIENCE_S: Final = 60.0
@@ -55,7 +55,7 @@ class Two:
 
     node: Node
     shared: Shared
-    apps: dict[str, App] = field(default_factory=dict)
+    apps: dict[str, NodeApp] = field(default_factory=dict)
 
     def deploy(self, flow: str) -> None:
         """Run one of them until it has written something."""

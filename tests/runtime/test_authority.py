@@ -8,7 +8,7 @@ import pytest
 
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.peers import ID_BYTES
-from headwater.runtime.authority import (
+from headwater.security.authority import (
     Authority,
     make_authority,
     open_authority,
@@ -16,7 +16,7 @@ from headwater.runtime.authority import (
     read_denied,
     read_key,
 )
-from headwater.runtime.identity import Identity, NobodyKnown, Role, id_of_key, identity_in
+from headwater.security.identity import Identity, NobodyKnown, Role, id_of_key, identity_in
 
 
 @pytest.fixture

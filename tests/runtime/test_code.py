@@ -6,8 +6,8 @@ import weakref
 import headwater as hw
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
-from headwater.runtime import code
-from headwater.runtime.code import pack_graph
+from headwater.workers.local import code
+from headwater.workers.local.code import pack_graph
 
 
 def some_graph() -> Graph:

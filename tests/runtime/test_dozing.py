@@ -7,9 +7,9 @@ import pyarrow as pa
 
 import headwater as hw
 from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.dozing import Doze
 from headwater.runtime.node import Node
+from headwater.runtime.wakeup import Doze
+from headwater.workers.config import NodeConfig
 
 FOREVER_S = 60.0
 NEVER_US = 1 << 60

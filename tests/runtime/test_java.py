@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.runtime.java import JavaNotFound, find_java, major, search_java
+from headwater.spark.java import JavaNotFound, find_java, major, search_java
 
 WHOLE = "java.base java.logging jdk.incubator.vector"
 SLIM = "java.base java.logging"

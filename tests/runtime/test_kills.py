@@ -16,9 +16,9 @@ import orjson
 import pytest
 
 import headwater as hw
+from headwater.engine.status import AppState
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
-from headwater.runtime.status import AppState
+from headwater.workers.local.pool import SparkPool
 from tests.runtime.flows import by_sensor, expected_sums, running_sums
 
 TIMES = int(os.environ.get("HEADWATER_KILLS", "1"))

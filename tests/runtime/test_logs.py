@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.runtime.logs import FILE_BYTES_MAX, OLDER_FILES, LogFormat, log_to
 from headwater.runtime.service.recent_log import recent_lines, remember_log
-from headwater.runtime.voices import Voice
+from headwater.workers.log_context import Voice
 
 log = logging.getLogger(f"headwater.{__name__}")
 

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import headwater as hw
 from headwater.model.errors import ConfigError
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.metrics import serve_metrics
 from headwater.runtime.node import Node
+from headwater.workers.config import NodeConfig
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 

@@ -17,10 +17,10 @@ import pytest
 
 import headwater as hw
 from headwater.dataflow.connectors import Poll, Position, Rows
+from headwater.engine.status import AppState
 from headwater.model.errors import EngineError, FlowError, StoreError
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppState
+from headwater.workers.config import NodeConfig
 from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
 from tests.runtime.gates import Gate, passing
 

@@ -19,14 +19,14 @@ from typing import Any, Final
 import pytest
 
 import headwater as hw
-from headwater.connectors import locks
-from headwater.connectors.tablesink import FIRST_PART
+from headwater.connectors.files.tablesink import FIRST_PART
 from headwater.dataflow.connectors import SinkSpec
 from headwater.model.errors import ConfigError, ConnectorError, FlowError, StoreError
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.metrics import serve_metrics
 from headwater.runtime.node import Node
+from headwater.storage import locks
+from headwater.workers.config import NodeConfig
 from tests.runtime.pairs import PATIENCE_S, Shared, Two, endless, eventually, lines_of, read_lines
 
 HOLDER: Final = rf"sink 'out' of app 'first' \(pid {os.getpid()} on {re.escape(socket.gethostname())}, since .* UTC\)"

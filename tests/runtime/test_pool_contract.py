@@ -7,9 +7,9 @@ import pytest
 
 import headwater as hw
 from headwater.engine.policies import Consumption, PolicyName
-from headwater.runtime.config import NodeConfig
+from headwater.engine.status import AppState
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppState
+from headwater.workers.config import NodeConfig
 from tests.runtime.flows import by_sensor, expected_sums, running_sums
 
 PATIENCE_S = 120.0

@@ -14,21 +14,21 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.connectors.local import MemorySink
+from headwater.connectors.in_process import MemorySink
 from headwater.dataflow.connectors import Ended, Poll, Position, Rows
 from headwater.dataflow.graph import Spread
 from headwater.engine.events import Event, RowsPut
 from headwater.engine.plans import Outlet
 from headwater.engine.pressure import Pressure, PressureConfig
+from headwater.engine.queue_records import read_queue
 from headwater.engine.queues import Queue, Queues
-from headwater.engine.store import read_queue
+from headwater.engine.status import AppState
 from headwater.model.ids import AppId, InstanceId
-from headwater.runtime.app import App
-from headwater.runtime.config import NodeConfig
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
 from headwater.runtime.sources import SourcePump, open_source
-from headwater.runtime.status import AppState
-from headwater.runtime.store import LmdbStore
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.config import NodeConfig
 from tests.runtime.flows import made_rows
 from tests.runtime.gates import Gate, passing
 
@@ -88,7 +88,7 @@ def small_node(tmp_path: Path, **budgets: int) -> Iterator[Node]:
         yield node
 
 
-def wait_until_paused(node: Node, app: App) -> None:
+def wait_until_paused(node: Node, app: NodeApp) -> None:
     """Wait until all sources of an app are paused."""
     while not all(source.paused for source in app.sources):
         assert not node.wait(app, 0.01), app.error
@@ -203,7 +203,7 @@ def test_a_full_disk_stops_commits_and_loses_nothing(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import headwater as hw
-from headwater.runtime.config import NodeConfig
+from headwater.workers.config import NodeConfig
 from headwater.runtime.node import Node
 from tests.runtime.gates import Gate
 from tests.runtime.test_pressure import Sensor, gated

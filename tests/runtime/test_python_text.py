@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.runtime.python_text import parsed
+from headwater.loading.python_text import parsed
 
 TEXT = Path(__file__).read_text(encoding="utf-8")
 

@@ -17,32 +17,33 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.engine.store import queue_key, read_queue
+from headwater.engine.queue_records import read_queue
 from headwater.engine.turn import COMMITS_MAX, TurnRunner
 from headwater.model.errors import ConfigError, Conflict, EngineError, StoreFull
-from headwater.runtime.address import Door, NodeAddress, this_machine
-from headwater.runtime.certificate import make_certificate
-from headwater.runtime.cluster import masters_of, reach_master
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.frames import Inbox
+from headwater.model.frames import BrokenFrame, Inbox
+from headwater.model.store_layout import queue_key
 from headwater.runtime.node import Node
-from headwater.runtime.remote import RemoteStore, RemoteTransaction, companions_of
-from headwater.runtime.remote_line import NodeOutOfReach, RemoteLine, connect
-from headwater.runtime.remote_wire import (
+from headwater.spark.address import Door, NodeAddress, this_machine
+from headwater.spark.standalone import masters_of, reach_master
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.wire import Done, Hello
+from headwater.workers.local.worker import serve
+from headwater.workers.remote.certificate import make_certificate
+from headwater.workers.remote.remote_line import NodeOutOfReach, RemoteLine, connect
+from headwater.workers.remote.store_client import RemoteStore, RemoteTransaction, companions_of
+from headwater.workers.remote.store_wire import (
     KNOCK_BYTES_MAX,
     Commit,
+    CommitsHeld,
     Committed,
     Conflicted,
     Fetch,
-    Held,
-    Hold,
+    HoldCommits,
     Knock,
-    Look,
+    OpenSnapshot,
     framed,
 )
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.wire import BrokenFrame, Done, Hello
-from headwater.runtime.worker import serve
 from tests.engine.short_line import ShortLine
 from tests.engine.small_node import SmallNode
 from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
@@ -254,7 +255,7 @@ def test_a_worker_that_holds_others_back_and_dies_is_not_waited_for(remote_node:
     assert remote_node.port is not None
     remote_node.port.hold_s = 3_600.0
     with far_line(remote_node) as line:
-        assert isinstance(line.ask(Hold()), Held)
+        assert isinstance(line.ask(HoldCommits()), CommitsHeld)
     put(remote_node, b"Zk", b"1")
     with remote_node.store.read() as snapshot:
         assert snapshot.get(b"Zk") == b"1"
@@ -264,7 +265,7 @@ def test_others_are_held_back_for_a_moment_only(remote_node: Node) -> None:
     """A worker that takes too long commits like anybody else: if nothing has changed, or not at all."""
     with far_line(remote_node) as line:
         for expected in (Conflicted, Committed):
-            assert isinstance(line.ask(Hold()), Held)
+            assert isinstance(line.ask(HoldCommits()), CommitsHeld)
             put(remote_node, b"Zk", b"1")  # waits until the moment is over
             reads = [(b"Zk", None)] if expected is Conflicted else []
             assert isinstance(line.ask(Commit(reads, [], [(b"Zo", b"1")])), expected)
@@ -309,7 +310,7 @@ def test_strangers_are_dropped(remote_node: Node) -> None:
     noise = [
         framed(Knock(b"guess", 1, 1, False)),
         framed(Knock(door.token[:-1], 1, 1, False)),
-        framed(Look(1)) + framed(Fetch(1, [b"!term"])),
+        framed(OpenSnapshot(1)) + framed(Fetch(1, [b"!term"])),
         framed(Done([])),
         b"\xff" * 64,
         (8).to_bytes(4, "little") + b"\xc1" * 8,
@@ -328,7 +329,7 @@ def test_a_worker_that_talks_nonsense_is_dropped(remote_node: Node) -> None:
     workers = Counter(remote_node.dispatcher.worker_pids())
     knock = framed(Knock(door.token, 1, 0, True))
     commit = framed(Commit([], [], [(b"Zk", b"1")]))
-    for words in (framed(Fetch(7, [b"k"])), knock, framed(Look(1)) + framed(Look(1)), commit + commit):
+    for words in (framed(Fetch(7, [b"k"])), knock, framed(OpenSnapshot(1)) + framed(OpenSnapshot(1)), commit + commit):
         with tls(door) as sock:
             sock.sendall(knock + words)
             while not is_dropped(sock):
@@ -348,7 +349,7 @@ def test_a_worker_speaks_to_no_other_node(remote_node: Node, tmp_path: Path) -> 
 def test_a_message_of_any_length_is_put_together_from_any_pieces() -> None:
     """One byte at a time, or several messages at once."""
     long = Commit([], [], [(b"k", b"v" * (3 << 20))])
-    travelling = framed(Fetch(1, [b"k"])) + framed(long) + framed(Hold())
+    travelling = framed(Fetch(1, [b"k"])) + framed(long) + framed(HoldCommits())
     inbox = Inbox(8 << 20)
     cuts = [0, 1, 2, 5, 1 << 20, (1 << 20) + 3, len(travelling)]
     arrived = [one for start, stop in itertools.pairwise(cuts) for one in inbox.put(travelling[start:stop])]

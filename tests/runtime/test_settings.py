@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from headwater.links.credentials import Insecure
 from headwater.model.errors import ConfigError
 from headwater.model.time import milliseconds
-from headwater.runtime.links.credentials import Insecure
 from headwater.runtime.settings import NodeSettings, read_settings
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.engine.events import Ticked
-from headwater.runtime.address import NodeAddress
-from headwater.runtime.config import NodeConfig
+from headwater.engine.events import SchedulerTicked
 from headwater.runtime.node import Node
-from headwater.runtime.pool import ThreadPool
-from headwater.runtime.store import LmdbStore
+from headwater.spark.address import NodeAddress
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.pool import ThreadPool
 from tests.runtime.flows import by_sensor, expected_sums, running_sums
 from tests.runtime.gates import Gate, passing
 
@@ -74,7 +74,7 @@ def test_spares_leave_a_slot_to_the_jobs_of_transforms(node: Node, tmp_path: Pat
     while node.status().workers < expected:
         assert not node.wait(apps[-1], 0.02)
     for _ in range(3):  # all have been held up for long: each of these would hire another one
-        node.dispatcher.ask(lambda: node.dispatcher.handle(Ticked()))
+        node.dispatcher.ask(lambda: node.dispatcher.handle(SchedulerTicked()))
     assert node.status().workers == expected
     gate.open()
     assert all(node.wait(app, PATIENCE_S) for app in apps)

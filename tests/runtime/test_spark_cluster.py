@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from headwater.model.errors import ConfigError
-from headwater.runtime.cluster import SECRET_FILE, cluster_secret
+from headwater.spark.standalone import SECRET_FILE, cluster_secret
 from tests.runtime.cluster import Cluster, running_cluster
 from tests.runtime.flows import expected_sums
 from tests.runtime.own_process import run
@@ -92,10 +92,10 @@ def test_what_is_no_master_is_given_up_with_one_sentence() -> None:
 def _failure_to_start(master: str, environment: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the last line that a node says which cannot start on this master, and is not patient."""
     script = f"""
-import headwater.runtime.spark
-from headwater.runtime.config import NodeConfig
+import headwater.spark.session
+from headwater.workers.config import NodeConfig
 from headwater.runtime.node import Node
-headwater.runtime.spark.REGISTER_S = 2.0
+headwater.spark.session.REGISTER_S = 2.0
 Node(NodeConfig(spark_master={master!r})).start()
 """
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from pyspark import java_gateway
 
 from headwater.runtime.node import Node
-from headwater.runtime.pool import SparkPool
+from headwater.workers.local.pool import SparkPool
 from tests.runtime.strangers import (
     Port,
     callback_command,

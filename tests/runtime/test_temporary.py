@@ -11,12 +11,12 @@ import pytest
 
 import headwater as hw
 from headwater.model.errors import EngineError
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.temporary import SHORT, Temporary, delete_left_by, sweep
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.temporary import SHORT, Temporary, delete_left_by, sweep
 
 KILLED = """
 import os, signal
-from headwater.runtime.temporary import Temporary
+from headwater.storage.temporary import Temporary
 
 (Temporary("cluster").path / "rows").write_text("some")
 os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from headwater.runtime.this_process import GIVE_BACK_S, SWITCH_S, EngineProcess, give_back_memory, limit_arenas
+from headwater.runtime.process_tuning import GIVE_BACK_S, SWITCH_S, EngineProcess, give_back_memory, limit_arenas
 
 USUAL_S: Final = 0.004
 
@@ -96,7 +96,7 @@ def test_memory_is_given_back_once_a_minute_however_many_engines_look() -> None:
 # many heaps malloc has: the first is the program's, every further arena begins with one of 64 MB.
 HEAPS: Final = """
 import ctypes, sys, threading
-from headwater.runtime.this_process import limit_arenas
+from headwater.runtime.process_tuning import limit_arenas
 if sys.argv[1] == "limited":
     assert limit_arenas(2)
 libc = ctypes.CDLL(None)

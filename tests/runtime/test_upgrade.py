@@ -11,14 +11,14 @@ import pytest
 
 import headwater as hw
 from headwater.dataflow.stream import Stream
-from headwater.engine.store import app_prefixes
+from headwater.engine.status import AppState
 from headwater.model.errors import FlowError
 from headwater.model.ids import AppId
-from headwater.runtime.app import App
-from headwater.runtime.config import NodeConfig
+from headwater.model.store_layout import RUBBISH_PREFIX, app_prefixes
+from headwater.runtime.app import NodeApp
 from headwater.runtime.node import Node
-from headwater.runtime.registry import RUBBISH_PREFIX, Upgrade
-from headwater.runtime.status import AppState
+from headwater.runtime.registry import Upgrade
+from headwater.workers.config import NodeConfig
 from tests.runtime.flows import SENSORS, count_and_sum, made_rows
 
 PATIENCE_S = 60.0
@@ -50,7 +50,7 @@ def even_in_hundreds(made: Stream) -> Stream:
     return even.map(lambda batch: batch.append_column("hundreds", pc.divide(batch["n"], 100)), name="hundreds")
 
 
-def ended(node: Node, flow: hw.Flow, **how: Any) -> App:
+def ended(node: Node, flow: hw.Flow, **how: Any) -> NodeApp:
     """Run a flow to its end."""
     app = node.deploy(flow, **how)
     assert node.wait(app, PATIENCE_S)

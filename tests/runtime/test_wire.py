@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from headwater.runtime.wire import SILENCE_S, WAITS, Goodbye, Heartbeat, Line, arrived, frame
+from headwater.workers.local.wire import SILENCE_S, WAITS, Goodbye, Line, NodeAlive, arrived, frame
 
 
 class Scripted:
@@ -55,6 +55,6 @@ def test_what_is_sent_may_take_as_long_as_a_silence() -> None:
 
 
 def test_messages_are_received_one_by_one_however_they_come(scripted: Make) -> None:
-    sent = frame(Heartbeat()) + frame(Goodbye())
+    sent = frame(NodeAlive()) + frame(Goodbye())
     line = Line(scripted(sent[:3], TimeoutError, sent[3:], b""))
-    assert [line.receive(), line.receive(), line.receive()] == [Heartbeat(), Goodbye(), None]
+    assert [line.receive(), line.receive(), line.receive()] == [NodeAlive(), Goodbye(), None]

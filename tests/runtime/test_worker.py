@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.runtime import beside
-from headwater.runtime.address import NodeAddress, this_machine
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.wire import Goodbye, frame
-from headwater.runtime.worker import serve
+from headwater.loading import module_isolation as beside
+from headwater.spark.address import NodeAddress, this_machine
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.local.wire import Goodbye, frame
+from headwater.workers.local.worker import serve
 
 
 @pytest.fixture

@@ -7,17 +7,17 @@ import pytest
 
 import headwater as hw
 from headwater import functions as F
+from headwater.control.messages.app_messages import PathAsked
+from headwater.control.messages.events import MessageReceived
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.model.keys import encode_key, group_of, owner_of
 from headwater.model.time import seconds
-from headwater.node.events import MessageReceived
-from headwater.node.messages import PathAsked
 from headwater.sim.faults import NAMED
 from headwater.sim.flow_story import FlowStory
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
-from headwater.sim.story import Outcome
+from headwater.sim.story import StoryOutcome
 from headwater.sim.troubled import Broken
 from headwater.sim.witness import Witness
 
@@ -55,7 +55,7 @@ def joined() -> Flow:
 GRAPHS = {flow.name: compile_flow(flow) for flow in (totals(), minutes())}
 
 
-def told(graphs: list[Graph], seed: int, faults: str, nodes: int) -> Outcome:
+def told(graphs: list[Graph], seed: int, faults: str, nodes: int) -> StoryOutcome:
     """Let one story happen."""
     return FlowStory(graphs, {graph.name: undisturbed(graph) for graph in graphs}, seed, faults, nodes).run()
 

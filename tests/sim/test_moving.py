@@ -5,18 +5,18 @@ from collections.abc import Callable
 
 import pytest
 
+from headwater.control.messages.app_messages import StartAsked
+from headwater.control.messages.events import DrainRevoked, DrainWanted, MessageReceived
+from headwater.control.messages.row_messages import RowsKept
+from headwater.control.messages.state_messages import StateAsked, StateForgotten, StateTaken, StateTold
+from headwater.control.node import NodeMachine
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
 from headwater.engine.moving import BEGINNING
 from headwater.model.time import SECOND, Instant
-from headwater.node.events import DrainRevoked, DrainWanted, MessageReceived
-from headwater.node.messages import StartAsked
-from headwater.node.node import Node
-from headwater.node.row_messages import RowsKept
-from headwater.node.state_messages import StateAsked, StateForgotten, StateTaken, StateTold
 from headwater.overlay.messages import LeafProbe
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
-from headwater.sim.memory_store import MemoryStore
+from headwater.storage.memory_store import MemoryStore
 from tests.sim.test_flows import GRAPHS, joined, told, totals, whole_world
 
 TOTALS = GRAPHS["totals"]
@@ -94,7 +94,7 @@ def test_a_disk_that_is_full_at_any_moment_of_a_move_only_delays_it(moment: type
         assert isinstance(store, MemoryStore)
         refused.append(address)
         store.bytes_max = 1
-        Node.handle(node, event, world.timeline.now)  # type: ignore[arg-type]  # without its workers, who wait
+        NodeMachine.handle(node, event, world.timeline.now)  # type: ignore[arg-type]  # without its workers, who wait
         store.bytes_max = None
 
     world.tell = tell  # type: ignore[method-assign]

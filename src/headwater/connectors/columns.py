@@ -18,7 +18,7 @@ from headwater.model.quoting import brief, cause, listed, quoted
 _UNITS: Final = ("s", "ms", "us", "ns")
 
 
-class Known:
+class KnownColumns:
     """The columns as far as they are known, declared or learnt."""
 
     def __init__(self, declared: pa.Schema | None, learnt: bytes | None = None) -> None:

@@ -17,7 +17,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
 
-from headwater.connectors.files import no_access
+from headwater.connectors.files.files import no_access
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import quoted
 from headwater.model.time import duration_us

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.connectors.cities import CITY_SCHEMA, CityRows
-from headwater.connectors.files import Path, local_path
-from headwater.connectors.mqtt_address import parsed_url
-from headwater.connectors.mqtt_client import NEVER_EXPIRES, Version, Will, whole_seconds
-from headwater.connectors.mqtt_messages import MessageFormat
-from headwater.connectors.mqtt_options import READING, with_options
-from headwater.connectors.mqtt_source import INFLIGHT, PAYLOAD_BYTES_MAX, BadMessages, MqttSource
-from headwater.connectors.mqtt_topics import checked_filter, shared_filter
+from headwater.connectors.files.files import Path, local_path
+from headwater.connectors.mqtt.address import parsed_url
+from headwater.connectors.mqtt.client import NEVER_EXPIRES, Version, Will, whole_seconds
+from headwater.connectors.mqtt.messages import MessageFormat
+from headwater.connectors.mqtt.options import READING, with_options
+from headwater.connectors.mqtt.source import INFLIGHT, PAYLOAD_BYTES_MAX, BadMessages, MqttSource
+from headwater.connectors.mqtt.topics import checked_filter, shared_filter
 from headwater.connectors.pacing import Pace
 from headwater.connectors.sources import (
     GENERATED_ROWS,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from headwater.connectors.senml_packs import Record, SenmlError, resolved, written
+from headwater.connectors.senml_packs import SenmlError, SenmlRecord, resolved, written
 from headwater.model.quoting import brief, cause, listed, quoted
 
 SCHEMA: Final = pa.schema(
@@ -63,7 +63,7 @@ def decode(
     if taken:
         raise SenmlError(f"column {quoted(taken[0])} has the name of a SenML column; rename it with select(...) first")
     instants = _instants(batch, now)
-    found: list[Record] = []
+    found: list[SenmlRecord] = []
     origins: list[int] = []
     for at, text in enumerate(batch.column(column).to_pylist()):
         try:
@@ -87,7 +87,7 @@ def encode_rows(batch: pa.RecordBatch) -> list[bytes]:
 
 def decode_packs(packs: Sequence[bytes], now_us: int) -> Packs:
     """Return the measurements of all texts that are packs, and why the others are none."""
-    found: list[Record] = []
+    found: list[SenmlRecord] = []
     origins: list[int] = []
     bad: dict[int, str] = {}
     for at, pack in enumerate(packs):
@@ -101,7 +101,7 @@ def decode_packs(packs: Sequence[bytes], now_us: int) -> Packs:
     return Packs(_table(found), np.array(origins, np.int64), bad)
 
 
-def _table(records: Sequence[Record]) -> pa.RecordBatch:
+def _table(records: Sequence[SenmlRecord]) -> pa.RecordBatch:
     columns = list(zip(*records, strict=True)) if records else [()] * len(SCHEMA)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -132,7 +132,7 @@ def _epoch_us(column: pa.Array) -> list[int | None]:
     return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _records(batch: pa.RecordBatch) -> list[Record]:
+def _records(batch: pa.RecordBatch) -> list[SenmlRecord]:
     """Return the rows as records; columns that are not SenML's are left out, and those not there are null."""
     names = batch.schema.names
     for needed in ("name", "time"):
@@ -142,7 +142,7 @@ def _records(batch: pa.RecordBatch) -> list[Record]:
     for required in (0, 2):
         if None in columns[required]:
             raise SenmlError(f"column {quoted(SCHEMA.field(required).name)} is null in a row; SenML needs it")
-    return [Record(*row) for row in zip(*columns, strict=True)]
+    return [SenmlRecord(*row) for row in zip(*columns, strict=True)]
 
 
 def _values(batch: pa.RecordBatch, field: pa.Field) -> list[Any]:

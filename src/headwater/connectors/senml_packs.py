@@ -34,7 +34,7 @@ class SenmlError(HeadwaterError):
     """A text is no SenML pack, or rows cannot be written as one."""
 
 
-class Record(NamedTuple):
+class SenmlRecord(NamedTuple):
     """A resolved record: one measurement. In the order of the columns."""
 
     name: str
@@ -48,7 +48,7 @@ class Record(NamedTuple):
     update_time: float | None
 
 
-def resolved(pack: bytes | str, now_us: int | None) -> list[Record]:
+def resolved(pack: bytes | str, now_us: int | None) -> list[SenmlRecord]:
     """Return the measurements of a pack; times relative to now need to be told when that is."""
     try:
         records: Any = orjson.loads(pack)
@@ -57,7 +57,7 @@ def resolved(pack: bytes | str, now_us: int | None) -> list[Record]:
     if not isinstance(records, list):
         raise SenmlError(f"is a JSON {type(records).__name__}; a SenML pack is an array of records")
     base: dict[str, Any] = {}
-    found: list[Record] = []
+    found: list[SenmlRecord] = []
     for number, fields in enumerate(records, 1):
         try:
             _check(fields, base if number > 1 else None)
@@ -98,7 +98,7 @@ def _check_version(version: Any, base: dict[str, Any] | None) -> None:
         raise SenmlError(f"has version {version}, the ones before have {base.get('bver', VERSION)}")
 
 
-def _resolved(fields: dict[str, Any], base: dict[str, Any], now_us: int | None) -> Record:
+def _resolved(fields: dict[str, Any], base: dict[str, Any], now_us: int | None) -> SenmlRecord:
     name = base.get("bn", "") + fields.get("n", "")
     if _NAME.fullmatch(name) is None:
         raise SenmlError(
@@ -111,7 +111,7 @@ def _resolved(fields: dict[str, Any], base: dict[str, Any], now_us: int | None) 
     if not values and not has_sum and "bv" not in base:
         raise SenmlError("has no value and no sum")
     has_number = "v" in fields or (not values and "bv" in base)
-    return Record(
+    return SenmlRecord(
         name,
         fields.get("u", base.get("bu")),
         _time_us(base.get("bt", 0) + fields.get("t", 0), now_us),
@@ -153,7 +153,7 @@ def _data(text: str) -> bytes:
         raise SenmlError(f"has {quoted(text)} in 'vd', which is not base64url without padding: {failure}") from None
 
 
-def written(record: Record) -> dict[str, Any]:
+def written(record: SenmlRecord) -> dict[str, Any]:
     """Return a record as JSON has it; raise if SenML has no form for it."""
     if _NAME.fullmatch(record.name) is None:
         raise SenmlError(

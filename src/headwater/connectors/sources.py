@@ -11,16 +11,16 @@ from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headwater.connectors.columns import Known
-from headwater.connectors.decoding import Decoder
-from headwater.connectors.files import FileList, is_among
-from headwater.connectors.formats import CsvFormat, Format, JsonFormat, TextFormat
-from headwater.connectors.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
-from headwater.connectors.made import DrainedItems, GeneratorFeed, Items, IterableFeed
+from headwater.connectors.columns import KnownColumns
+from headwater.connectors.files.decoding import Decoder
+from headwater.connectors.files.files import FileList, is_among
+from headwater.connectors.files.formats import CsvFormat, Format, JsonFormat, TextFormat
+from headwater.connectors.files.linefeed import CHUNK_BYTES, LINE_BYTES_MAX, LineFeed
+from headwater.connectors.files.tablefeed import TableFeed
+from headwater.connectors.files.tablesink import FIRST_PART
+from headwater.connectors.generated import DrainedItems, GeneratorFeed, Items, IterableFeed
 from headwater.connectors.pacing import Pace
 from headwater.connectors.reading import PacedReader
-from headwater.connectors.tablefeed import TableFeed
-from headwater.connectors.tablesink import FIRST_PART
 from headwater.dataflow.connectors import Position, Resource, ResourceKind, SourceReader
 from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import quoted
@@ -84,7 +84,7 @@ class LineSource(FileSource, ABC):
 
     def open(self, position: Position | None) -> SourceReader:
         """Start reading behind the position, or at the first line."""
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = LineFeed(
             FileList(self.path, follow=self.follow),
             Decoder(self.form(), known, skip_bad=self.bad_lines == "skip"),
@@ -153,7 +153,7 @@ class ParquetSource(FileSource):
         files = FileList(self.path, follow=self.follow)
         if self.follow and files.is_single:
             raise ConnectorError(f"{self.path} is one Parquet file, which cannot grow; follow its directory instead")
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = TableFeed(files, known, follow=self.follow, loop=self.loop, position=position)
         return PacedReader(feed, self.pace.start(self.path))
 
@@ -184,7 +184,7 @@ class GeneratorSource:
 
     def open(self, position: Position | None) -> SourceReader:
         """Start at the row of the position, or at row 0."""
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = GeneratorFeed(self.function, known, rows=self.rows, batch_rows=self.batch_rows, position=position)
         return PacedReader(feed, self.pace.start(self.kind))
 
@@ -240,7 +240,7 @@ class IterableSource:
             )
         self._opened.append(True)
         items = self.items() if callable(self.items) else self.items
-        known = Known(self.schema, None if position is None else position.get("schema"))
+        known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = IterableFeed(DrainedItems(items) if self.blocking else Items(items), known, position=position)
         return PacedReader(feed, self.pace.start("iterable"))
 

@@ -18,8 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from headwater.connectors.columns import as_batch
-from headwater.connectors.files import no_access
-from headwater.connectors.json_lines import read_json_lines
+from headwater.connectors.files.files import no_access
+from headwater.connectors.files.json_lines import read_json_lines
 from headwater.model.errors import ConnectorError, FlowError, HeadwaterError
 from headwater.model.quoting import cause, listed, quoted
 from headwater.model.time import duration_us

@@ -11,17 +11,17 @@ from typing import TextIO
 
 import pyarrow as pa
 
-from headwater.connectors.files import Path, local_path
-from headwater.connectors.linesink import CsvSink, JsonSink, Mode, TextSink
-from headwater.connectors.local import CallSink, ConsoleSink, MemorySink, NothingSink
-from headwater.connectors.mqtt_address import parsed_url
-from headwater.connectors.mqtt_client import Version, Will, whole_seconds
-from headwater.connectors.mqtt_messages import MessageFormat
-from headwater.connectors.mqtt_options import WRITING, with_options
-from headwater.connectors.mqtt_options import will as will
-from headwater.connectors.mqtt_sink import INFLIGHT, MqttSink
-from headwater.connectors.mqtt_topics import TopicTemplate
-from headwater.connectors.tablesink import ROWS_PER_FILE, ParquetSink
+from headwater.connectors.files.files import Path, local_path
+from headwater.connectors.files.linesink import CsvSink, JsonSink, Mode, TextSink
+from headwater.connectors.files.tablesink import ROWS_PER_FILE, ParquetSink
+from headwater.connectors.in_process import CallSink, ConsoleSink, MemorySink, NothingSink
+from headwater.connectors.mqtt.address import parsed_url
+from headwater.connectors.mqtt.client import Version, Will, whole_seconds
+from headwater.connectors.mqtt.messages import MessageFormat
+from headwater.connectors.mqtt.options import WRITING, with_options
+from headwater.connectors.mqtt.options import will as will
+from headwater.connectors.mqtt.sink import INFLIGHT, MqttSink
+from headwater.connectors.mqtt.topics import TopicTemplate
 from headwater.model.errors import FlowError
 
 

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from headwater.client.cluster import Cluster
 from headwater.console.screen import print_object, screen
 from headwater.console.verbs import TO, CertsOption, InsecureOption, JsonOption, show_apps_told
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.shipped import shipped
+from headwater.loading.catalogue import shipped
 
 
 def apps(

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from headwater.console.screen import screen
 from headwater.console.wording import NONE
+from headwater.loading.python_text import parsed
 from headwater.model.errors import ConfigError, HeadwaterError
-from headwater.runtime.python_text import parsed
 
 ROOT: Final = Path(__file__).resolve().parents[3]  # of the repository: src/headwater/console is three below
 

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from headwater.console.screen import print_object
 from headwater.model.errors import ConfigError
-from headwater.runtime.authority import (
+from headwater.security.authority import (
     CA_DAYS,
     NODE_DAYS,
     USER_DAYS,
@@ -20,7 +20,7 @@ from headwater.runtime.authority import (
     parse_id,
     read_certificate,
 )
-from headwater.runtime.identity import NobodyKnown, Role, id_of_key, identity_in
+from headwater.security.identity import NobodyKnown, Role, id_of_key, identity_in
 
 certs = typer.Typer(
     name="certs",

@@ -16,12 +16,12 @@ from headwater.console.processes import Attached, NodeProcesses
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.model.errors import ConfigError, EngineError
 from headwater.runtime.logs import LogFormat, log_to
-from headwater.runtime.service.local import LocalNodes
+from headwater.runtime.service.local_cluster import LocalNodes
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import CAPACITY
-from headwater.runtime.sockets import free_ports
-from headwater.runtime.temporary import Temporary, sweep
+from headwater.storage.temporary import Temporary, sweep
+from headwater.workers.sockets import free_ports
 
 PORT_FILE: Final = "first-port"  # in the data that is kept
 

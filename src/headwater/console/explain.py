@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headwater.client.cluster import Cluster
 from headwater.console.options import SetOption
 from headwater.console.picture import draw
 from headwater.console.screen import print_object, screen
@@ -18,10 +19,9 @@ from headwater.console.wording import plural
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.explained import Explained, OperatorTold, RouteTold, explained
 from headwater.dataflow.graph import Graph, Spread
+from headwater.loading.flow_file import load_flows, split
 from headwater.model.errors import ConfigError
 from headwater.operators.base import OnError
-from headwater.runtime.flow_file import load_flows, split
-from headwater.runtime.service.client import Cluster
 
 _FROM_ENVIRONMENT: Final = "ENVIRONMENT"
 

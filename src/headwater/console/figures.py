@@ -7,7 +7,7 @@ Pure arithmetic: the live table, the plain lines and `--json` all read their fig
 
 from dataclasses import dataclass
 
-from headwater.runtime.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
+from headwater.engine.status import AppState, AppStatus, Latency, NodeStatus, OperatorStatus
 
 
 @dataclass(frozen=True, slots=True)

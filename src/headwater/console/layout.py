@@ -28,7 +28,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DrawnRoute:
     """A route between two boxes, with its attachment heights below the tops of the boxes."""
 
     source: str
@@ -47,7 +47,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedBox:
     """A box and its top left corner."""
 
     box: Box
@@ -56,10 +56,10 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PictureLayout:
     """The places of all boxes, and for each link the waypoints between its ends as (left, right) pairs."""
 
-    boxes: Mapping[str, Placed]
+    boxes: Mapping[str, PlacedBox]
     waypoints: Sequence[Sequence[tuple[Point, Point]]]
     width: float
     height: float
@@ -77,7 +77,9 @@ class _Slot:
     y: float = 0.0
 
 
-def lay_out(boxes: Sequence[Box], links: Sequence[Link], *, gap: float, lane: float, channel: float) -> Layout:
+def lay_out(
+    boxes: Sequence[Box], links: Sequence[DrawnRoute], *, gap: float, lane: float, channel: float
+) -> PictureLayout:
     """Place boxes at least `gap` apart, waypoints in lanes `lane` high, stages `channel` apart besides their labels."""
     slots = {box.name: _Slot(box.stage, box.height, box) for box in boxes}
     ways = [_way(slots, link, lane) for link in links]
@@ -85,7 +87,7 @@ def lay_out(boxes: Sequence[Box], links: Sequence[Link], *, gap: float, lane: fl
     _order(stages)
     _place(stages, gap)
     lefts, widths, right = _columns(stages, boxes, links, channel)
-    placed = {box.name: Placed(box, lefts[box.stage], slots[box.name].y) for box in boxes}
+    placed = {box.name: PlacedBox(box, lefts[box.stage], slots[box.name].y) for box in boxes}
     waypoints = [
         [
             (
@@ -97,10 +99,10 @@ def lay_out(boxes: Sequence[Box], links: Sequence[Link], *, gap: float, lane: fl
         for way in ways
     ]
     bottom = max(slot.y + slot.height for stage in stages for slot in stage)
-    return Layout(placed, waypoints, right, bottom)
+    return PictureLayout(placed, waypoints, right, bottom)
 
 
-def _way(slots: Mapping[str, _Slot], link: Link, lane: float) -> list[_Slot]:
+def _way(slots: Mapping[str, _Slot], link: DrawnRoute, lane: float) -> list[_Slot]:
     """Make a link's waypoints and join them to its ends."""
     source, target = slots[link.source], slots[link.target]
     assert source.stage < target.stage, (link.source, link.target)
@@ -190,7 +192,7 @@ def _balance(stage: list[_Slot], members: Sequence[int], wishes: Sequence[float]
 
 
 def _columns(
-    stages: list[list[_Slot]], boxes: Sequence[Box], links: Sequence[Link], channel: float
+    stages: list[list[_Slot]], boxes: Sequence[Box], links: Sequence[DrawnRoute], channel: float
 ) -> tuple[dict[int, float], dict[int, float], float]:
     """Return the left edge and width of each stage, and the right edge of all; labels have room before their target."""
     stage_of = {box.name: box.stage for box in boxes}

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headwater.console import wording
 from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, between
-from headwater.runtime.status import AppState, Latency, NodeStatus
+from headwater.engine.status import AppState, Latency, NodeStatus
 
 WINDOW_US: Final = 2_000_000  # long enough for steady figures, short enough to see a worker die
 PLAIN_LINE_S: Final = 2.0

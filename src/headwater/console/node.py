@@ -15,11 +15,11 @@ from headwater.console.processes import Attached, end_of_input
 from headwater.console.serving import Sayer, any_of, serve_until_told
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.peers_here import settings_of_peers
-from headwater.runtime.service.of_a_machine import PeersOfAMachine
+from headwater.runtime.service.machine_peers import PeersOfAMachine
 from headwater.runtime.service.recent_log import remember_log
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import read_settings
-from headwater.runtime.temporary import sweep
+from headwater.storage.temporary import sweep
 
 
 def node(

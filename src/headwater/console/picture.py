@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from headwater.console import glyphs
 from headwater.console.glyphs import DETAIL_PX, NAME_PX, POINT
-from headwater.console.layout import Box, Layout, Link, Placed, Point, lay_out
+from headwater.console.layout import Box, DrawnRoute, PictureLayout, PlacedBox, Point, lay_out
 from headwater.console.wording import plural
 from headwater.dataflow.graph import Graph, Route, Spread
 from headwater.dataflow.stream import ERRORS
@@ -36,7 +36,7 @@ _MEANINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PicturePart:
     """One operator, source or sink: two lines of text, and the ports that routes leave from."""
 
     name: str
@@ -67,7 +67,7 @@ class Group:
     role: str
     stage: int
     instances: int
-    parts: tuple[Part, ...]
+    parts: tuple[PicturePart, ...]
 
     @property
     def name(self) -> str:
@@ -151,8 +151,8 @@ def _groups(graph: Graph) -> list[Group]:
             ports[route.source].append(route.port)
             ports[route.source].sort(key=ERRORS.__eq__)  # dead letters leave below the others
 
-    def part(name: str, detail: str) -> Part:
-        return Part(name, detail, tuple(ports[name]), entries[name])
+    def part(name: str, detail: str) -> PicturePart:
+        return PicturePart(name, detail, tuple(ports[name]), entries[name])
 
     made = [
         Group("source", 0, 1, (part(name, f"{spec.kind} · {spec.guarantee}"),)) for name, spec in graph.sources.items()
@@ -181,13 +181,13 @@ def _boxes(groups: dict[str, Group]) -> list[Box]:
     return [Box(name, group.stage, widest[group.stage], group.height) for name, group in groups.items()]
 
 
-def _links(routes: Sequence[Route], groups: dict[str, Group], group_of: dict[str, Group]) -> list[Link]:
+def _links(routes: Sequence[Route], groups: dict[str, Group], group_of: dict[str, Group]) -> list[DrawnRoute]:
     entered: defaultdict[str, int] = defaultdict(int)
     links = []
     for route in routes:
         source, target = group_of[route.source], groups[route.target]
         links.append(
-            Link(
+            DrawnRoute(
                 source.name,
                 target.name,
                 source.leaves_at(route.source, route.port),
@@ -199,7 +199,7 @@ def _links(routes: Sequence[Route], groups: dict[str, Group], group_of: dict[str
     return links
 
 
-def _untangled(links: Sequence[Link], layout: Layout, groups: dict[str, Group]) -> list[Link]:
+def _untangled(links: Sequence[DrawnRoute], layout: PictureLayout, groups: dict[str, Group]) -> list[DrawnRoute]:
     """Let the routes into one box enter in the order of the heights they come from."""
     coming: defaultdict[str, list[int]] = defaultdict(list)
     for index, link in enumerate(links):
@@ -212,7 +212,7 @@ def _untangled(links: Sequence[Link], layout: Layout, groups: dict[str, Group]) 
     return untangled
 
 
-def _levelled(links: Sequence[Link], layout: Layout, groups: dict[str, Group]) -> list[Link]:
+def _levelled(links: Sequence[DrawnRoute], layout: PictureLayout, groups: dict[str, Group]) -> list[DrawnRoute]:
     """Let a route that is alone at a chain attach a little higher or lower, if it runs straight then."""
     levelled = []
     for index, link in enumerate(links):
@@ -227,12 +227,12 @@ def _levelled(links: Sequence[Link], layout: Layout, groups: dict[str, Group]) -
     return levelled
 
 
-def _last_height(link: Link, layout: Layout, index: int) -> float:
+def _last_height(link: DrawnRoute, layout: PictureLayout, index: int) -> float:
     way = layout.waypoints[index]
     return way[-1][1].y if way else layout.boxes[link.source].y + link.leaves_at
 
 
-def _draw_group(group: Group, at: Placed) -> str:
+def _draw_group(group: Group, at: PlacedBox) -> str:
     x, y, width, height = at.x, at.y, at.box.width, at.box.height
     if group.role != "chain":
         shape = glyphs.source_shape if group.role == "source" else glyphs.sink_shape
@@ -254,7 +254,7 @@ def _draw_group(group: Group, at: Placed) -> str:
     return "".join(drawn)
 
 
-def _draw_text(part: Part, x: float, top: float, height: float) -> str:
+def _draw_text(part: PicturePart, x: float, top: float, height: float) -> str:
     name = glyphs.shortened(part.name, glyphs.NAME_CHARS_MAX)
     detail = glyphs.shortened(part.detail, glyphs.DETAIL_CHARS_MAX)
     middle = top + height / 2
@@ -263,7 +263,7 @@ def _draw_text(part: Part, x: float, top: float, height: float) -> str:
     )
 
 
-def _draw_route(route: Route, link: Link, layout: Layout, group_of: dict[str, Group], index: int) -> str:
+def _draw_route(route: Route, link: DrawnRoute, layout: PictureLayout, group_of: dict[str, Group], index: int) -> str:
     source, target = layout.boxes[link.source], layout.boxes[link.target]
     end_y = target.y + link.enters_at
     end_x = target.x + (_notch(link.enters_at, target.box.height) if group_of[link.target].role == "sink" else 0)
@@ -306,7 +306,7 @@ def _header_width(graph: Graph) -> float:
     return max(glyphs.text_width(graph.name, 17), glyphs.text_width(_subtitle(graph), DETAIL_PX))
 
 
-def _header(graph: Graph, layout: Layout) -> str:
+def _header(graph: Graph, layout: PictureLayout) -> str:
     lefts = {placed.box.stage: placed.x for placed in layout.boxes.values()}
     stages = "".join(glyphs.words(x, -14, f"stage {stage}", "muted") for stage, x in sorted(lefts.items()))
     title = glyphs.words(0, -HEADER + 14, graph.name, "name title")

@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import ConfigError, EngineError
-from headwater.runtime.temporary import delete_left_by
+from headwater.storage.temporary import delete_left_by
 
 PROCESSES_MAX: Final = 32  # each has a Java of about a gigabyte
 LINE_BYTES_MAX: Final = 1 << 16  # of what a node says; longer ones are printed by code of a flow

@@ -18,20 +18,20 @@ from headwater.console.options import (
     SparkOption,
     parse_limit,
 )
-from headwater.console.running import Outcome, run_flows
+from headwater.console.running import RunOutcome, run_flows
 from headwater.console.screen import fail, screen
 from headwater.console.summary import print_json, print_summary
 from headwater.console.twin import run_twin
 from headwater.console.wording import parse_size
 from headwater.engine.policies import Consumption, PolicyName
 from headwater.engine.pressure import PressureConfig
+from headwater.loading.endpoints import Ends
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import ConfigError
-from headwater.runtime.config import NodeConfig, cores_here
-from headwater.runtime.ends import Ends
-from headwater.runtime.flow_file import load_flows
 from headwater.runtime.logs import LogFormat, log_to
 from headwater.runtime.registry import Upgrade
-from headwater.runtime.temporary import sweep
+from headwater.storage.temporary import sweep
+from headwater.workers.config import NodeConfig, cores_here
 
 
 class Engine(StrEnum):
@@ -139,7 +139,7 @@ def run(
     end_with(outcome)
 
 
-def end_with(outcome: Outcome) -> None:
+def end_with(outcome: RunOutcome) -> None:
     """End the command as the run ended: tell errors last, where they are seen."""
     for app in outcome.status.apps:
         if app.error:

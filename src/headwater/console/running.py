@@ -11,12 +11,12 @@ from typing import Final
 from headwater.console.interrupts import INTERRUPTED_EXIT, StopWish, stop_wish
 from headwater.console.live import View
 from headwater.dataflow.stream import Flow
-from headwater.runtime.app import App
-from headwater.runtime.config import NodeConfig
+from headwater.engine.status import AppState, NodeStatus
+from headwater.runtime.app import NodeApp
 from headwater.runtime.metrics import serve_metrics
 from headwater.runtime.node import Node
 from headwater.runtime.registry import Upgrade
-from headwater.runtime.status import AppState, NodeStatus
+from headwater.workers.config import NodeConfig
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ SHOW_S: Final = 0.5  # between two pictures: a person reads no faster, and a sta
 DRAIN_S: Final = 5.0  # for rows under way when the time is up; what is left then stays in the store
 
 
-class Ending(StrEnum):
+class RunEnding(StrEnum):
     """Why a run ended."""
 
     FINISHED = "finished"
@@ -35,10 +35,10 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """A run, told at its end."""
 
-    ending: Ending
+    ending: RunEnding
     status: NodeStatus  # with ledgers
 
     @property
@@ -46,7 +46,7 @@ class Outcome:
         """0 for a run that went well, 1 if a flow failed, 130 after Ctrl-C."""
         if any(app.state is AppState.FAILED for app in self.status.apps):
             return 1
-        return INTERRUPTED_EXIT if self.ending is Ending.INTERRUPTED else 0
+        return INTERRUPTED_EXIT if self.ending is RunEnding.INTERRUPTED else 0
 
 
 def run_flows(
@@ -59,7 +59,7 @@ def run_flows(
     upgrade: Upgrade | None = None,
     reads: bool = True,
     on_look: Callable[[Node], None] = lambda node: None,
-) -> Outcome:
+) -> RunOutcome:
     """Run the flows together on one node, and return how it went; `on_look` is called ten times a second.
 
     With an upgrade they go on where other versions stood; flows that do not read let through what waits, and end.
@@ -75,17 +75,17 @@ def run_flows(
         wish.listen()
         apps = [node.deploy(flow, upgrade=upgrade, reads=reads) for flow in flows]
         ending = _watch(node, apps, view, wish, limit_s, on_look)
-        if ending is Ending.TIME_UP:
+        if ending is RunEnding.TIME_UP:
             view.working("letting the last rows through")
             _drain(node, apps)
         for app in apps:
             node.halt(app)  # one that has ended stays as it is
-        outcome = Outcome(ending, node.status(ledgers=True))
+        outcome = RunOutcome(ending, node.status(ledgers=True))
         view.working("stopping")
         return outcome
 
 
-def _drain(node: Node, apps: Sequence[App]) -> None:
+def _drain(node: Node, apps: Sequence[NodeApp]) -> None:
     ends = time.monotonic() + DRAIN_S
     for app in apps:
         node.drain(app, max(0.0, ends - time.monotonic()))
@@ -109,24 +109,24 @@ def _started(config: NodeConfig, view: View) -> Iterator[Node]:
 
 def _watch(
     node: Node,
-    apps: Sequence[App],
+    apps: Sequence[NodeApp],
     view: View,
     wish: StopWish,
     limit_s: float | None,
     on_look: Callable[[Node], None],
-) -> Ending:
+) -> RunEnding:
     began = time.monotonic()
     show_at = began
     while running := [app for app in apps if not app.done.is_set()]:
         now = time.monotonic()
         if wish.given:
-            return Ending.INTERRUPTED
+            return RunEnding.INTERRUPTED
         if limit_s is not None and now - began >= limit_s:
-            return Ending.TIME_UP
+            return RunEnding.TIME_UP
         if now >= show_at:
             show_at = now + SHOW_S
             view.show(node.status())
         on_look(node)
         left_s = LOOK_S if limit_s is None else min(LOOK_S, max(0.0, limit_s - (now - began)))
         running[0].done.wait(left_s)
-    return Ending.FINISHED
+    return RunEnding.FINISHED

@@ -11,8 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headwater.console import wording
-from headwater.runtime.service.requests import (
+from headwater.client.requests import (
     AppsTold,
     InstanceLine,
     LogsTold,
@@ -22,6 +21,7 @@ from headwater.runtime.service.requests import (
     SourceLine,
     StatusTold,
 )
+from headwater.console import wording
 
 STATE_STYLES = {
     "running": "cyan",

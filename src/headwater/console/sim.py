@@ -18,10 +18,10 @@ from headwater.console.options import SetOption
 from headwater.console.screen import screen
 from headwater.console.sim_flows import Subject, prepared
 from headwater.model.errors import ConfigError
-from headwater.runtime.config import cores_here
 from headwater.sim.faults import faults_named
-from headwater.sim.story import NODES_MIN, Outcome
+from headwater.sim.story import NODES_MIN, StoryOutcome
 from headwater.sim.troubled import NODES_MAX
+from headwater.workers.config import cores_here
 
 SEEDS: Final = 100
 SEEDS_AT_ONCE: Final = 8  # handed to a worker together: few enough that progress shows
@@ -117,11 +117,11 @@ class Tally:
 
     faults: str
     nodes: int | None
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[StoryOutcome] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     failed: int = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: StoryOutcome) -> None:
         """Take note of how one story ended."""
         self.outcomes.append(outcome)
         self.failed += outcome.failure is not None
@@ -175,11 +175,11 @@ def _counts(sizes: Iterator[int]) -> dict[str, int]:
 # --- many stories -----------------------------------------------------------------------------------------------------
 
 
-def _some(seeds: range, faults: str, nodes: int | None, subject: Subject) -> list[Outcome]:
+def _some(seeds: range, faults: str, nodes: int | None, subject: Subject) -> list[StoryOutcome]:
     return [subject.story(seed, faults, nodes) for seed in seeds]
 
 
-def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, workers: int) -> Iterator[Outcome]:
+def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, workers: int) -> Iterator[StoryOutcome]:
     """Let stories happen over processes, and yield how each ended, as they come."""
     parts = [seeds[start : start + SEEDS_AT_ONCE] for start in range(0, len(seeds), SEEDS_AT_ONCE)]
     if workers == 1:
@@ -196,15 +196,15 @@ def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, wo
 
 
 def with_progress(
-    console: Console, outcomes: Iterable[Outcome], seeds: int, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Outcome]:
+    console: Console, outcomes: Iterable[StoryOutcome], seeds: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[StoryOutcome]:
     """Yield the outcomes, and show meanwhile how far they have come: as a bar, or line by line where there is none."""
     return _with_bar(console, outcomes, seeds) if console.is_terminal else _with_lines(console, outcomes, seeds, clock)
 
 
 def _with_lines(
-    console: Console, outcomes: Iterable[Outcome], seeds: int, clock: Callable[[], float]
-) -> Iterator[Outcome]:
+    console: Console, outcomes: Iterable[StoryOutcome], seeds: int, clock: Callable[[], float]
+) -> Iterator[StoryOutcome]:
     began = told = clock()
     failed = 0
     for number, outcome in enumerate(outcomes, start=1):
@@ -216,7 +216,7 @@ def _with_lines(
         yield outcome
 
 
-def _with_bar(console: Console, outcomes: Iterable[Outcome], seeds: int) -> Iterator[Outcome]:
+def _with_bar(console: Console, outcomes: Iterable[StoryOutcome], seeds: int) -> Iterator[StoryOutcome]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     began, failed = time.monotonic(), 0
     with Progress(*columns, console=console, transient=True) as progress:
@@ -245,7 +245,7 @@ def _print_subject(console: Console, subject: Subject) -> None:
         console.print(f"{name}: {rows}", markup=False, soft_wrap=True)
 
 
-def _print_story(console: Console, outcome: Outcome) -> None:
+def _print_story(console: Console, outcome: StoryOutcome) -> None:
     if outcome.failure is not None:
         _print_failure(console, outcome)
         return
@@ -258,7 +258,7 @@ def _print_story(console: Console, outcome: Outcome) -> None:
     console.print(f"digest {outcome.digest}", markup=False)
 
 
-def _print_failure(console: Console, outcome: Outcome) -> None:
+def _print_failure(console: Console, outcome: StoryOutcome) -> None:
     failure = outcome.failure
     assert failure is not None
     what = f"seed {outcome.seed} failed at {failure.at_s:.3f} s: {failure.what}"

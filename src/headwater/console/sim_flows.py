@@ -7,14 +7,14 @@ from functools import partial
 
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
+from headwater.loading.catalogue import is_name
+from headwater.loading.endpoints import Ends
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import ConfigError, FlowError
 from headwater.operators.sql import Transform
-from headwater.runtime.ends import Ends
-from headwater.runtime.flow_file import load_flows
-from headwater.runtime.shipped import is_name
 from headwater.sim.flow_story import FlowStory
 from headwater.sim.flows import Outputs, undisturbed
-from headwater.sim.story import Outcome, told
+from headwater.sim.story import StoryOutcome, told
 from headwater.sim.troubled import Broken
 
 ROWS: int = 1_000  # of an application's source, unless said
@@ -51,7 +51,9 @@ class Subject:
         words = (str(word) for name, value in said if value is not None for word in (name, value))
         return shlex.join([self.flow, *words])
 
-    def story(self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None = None) -> Outcome:
+    def story(
+        self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None = None
+    ) -> StoryOutcome:
         """Let the story of a seed happen."""
         if self.flow is None:
             return told(seed, faults, nodes, tell)

@@ -8,13 +8,13 @@ from rich.text import Text
 
 from headwater.console import wording
 from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, between
-from headwater.console.running import Ending, Outcome
+from headwater.console.running import RunEnding, RunOutcome
 from headwater.console.screen import print_object
 from headwater.engine.ledger import Ledger
-from headwater.runtime.status import AppState, Latency, NodeStatus
+from headwater.engine.status import AppState, Latency, NodeStatus
 
 
-def print_summary(console: Console, outcome: Outcome, *, store_kept: bool) -> None:
+def print_summary(console: Console, outcome: RunOutcome, *, store_kept: bool) -> None:
     """Tell how each app did, and what the node went through."""
     node = between(None, outcome.status)
     for app in node.apps:
@@ -22,7 +22,7 @@ def print_summary(console: Console, outcome: Outcome, *, store_kept: bool) -> No
     _print_node(console, node)
 
 
-def _print_app(console: Console, app: AppFigures, ending: Ending, store_kept: bool) -> None:
+def _print_app(console: Console, app: AppFigures, ending: RunEnding, store_kept: bool) -> None:
     console.print()
     console.print(_headline(app, ending))
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
@@ -39,7 +39,7 @@ def _print_app(console: Console, app: AppFigures, ending: Ending, store_kept: bo
     console.print(operator_totals(app.operators))
 
 
-def _headline(app: AppFigures, ending: Ending) -> Text:
+def _headline(app: AppFigures, ending: RunEnding) -> Text:
     took = wording.duration(app.seconds)
     match app.now.state:
         case AppState.FINISHED:
@@ -47,7 +47,7 @@ def _headline(app: AppFigures, ending: Ending) -> Text:
         case AppState.FAILED:
             return Text.assemble((app.now.name, "bold"), " ", (f"failed after {took}", "bold red"))
         case _:
-            why = "stopped by you" if ending is Ending.INTERRUPTED else "stopped as asked"
+            why = "stopped by you" if ending is RunEnding.INTERRUPTED else "stopped as asked"
             return Text.assemble((app.now.name, "bold"), " ", (f"{why} after {took}", "yellow"))
 
 
@@ -117,12 +117,12 @@ def _print_node(console: Console, node: NodeFigures) -> None:
         console.print(Text(f"note  {note}", "yellow"))
 
 
-def print_json(outcome: Outcome) -> None:
+def print_json(outcome: RunOutcome) -> None:
     """Print the run as one object on one line: the first app's keys on top, all apps below `apps` if there are more."""
     print_object(told(outcome))
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
+def told(outcome: RunOutcome) -> dict[str, Any]:
     """Return the run as plain data."""
     node = between(None, outcome.status)
     apps = [_app_told(app) for app in node.apps]

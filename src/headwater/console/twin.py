@@ -17,7 +17,7 @@ from headwater.console.interrupts import INTERRUPTED_EXIT, StopWish, stop_wish
 from headwater.console.screen import print_object, screen
 from headwater.dataflow.stream import Flow
 from headwater.model.errors import ConfigError
-from headwater.runtime.structured.query import Ending, StructuredStatus, check_expressible, run_structured
+from headwater.twin.query import QueryEnding, StructuredStatus, check_expressible, run_structured
 
 TELL_S: Final = 2.0  # between two lines of progress
 LOOK_S: Final = 0.1  # how soon a wish to stop is noticed
@@ -44,7 +44,7 @@ def run_twin(
         print_object(_told(status, master))
     else:
         _print_summary(console, status)
-    raise typer.Exit(INTERRUPTED_EXIT if status.ending is Ending.STOPPED else 0)
+    raise typer.Exit(INTERRUPTED_EXIT if status.ending is QueryEnding.STOPPED else 0)
 
 
 class _Progress:
@@ -92,7 +92,7 @@ def _told(status: StructuredStatus, master: str | None) -> dict[str, Any]:
         "app": status.flow,
         "engine": "structured",
         "master": master or "local",
-        "state": "stopped" if status.ending is Ending.STOPPED else "finished",
+        "state": "stopped" if status.ending is QueryEnding.STOPPED else "finished",
         "ending": status.ending,
         "seconds": round(status.seconds, 3),
         "rows_in": sum(status.rows_in.values()),
@@ -104,7 +104,7 @@ def _told(status: StructuredStatus, master: str | None) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, status: StructuredStatus) -> None:
-    how = {Ending.FINISHED: "finished in", Ending.TIME_UP: "stopped as asked after"}
+    how = {QueryEnding.FINISHED: "finished in", QueryEnding.TIME_UP: "stopped as asked after"}
     ended = how.get(status.ending, "stopped by you after") if status.ending is not None else "ended after"
     console.print()
     console.print(

@@ -8,14 +8,14 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from headwater.client.cluster import Cluster
+from headwater.client.flow_text import EndsText
+from headwater.client.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, Submitted, UpgradeTold
 from headwater.console.options import DiscardOption, SetOption
 from headwater.console.screen import print_object, screen, tell
 from headwater.console.showing import show_apps, show_logs, show_nodes, show_status
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 from headwater.model.time import SECOND, parse_duration
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.flow_text import EndsText
-from headwater.runtime.service.requests import LOG_LINES_MAX, AppsTold, DrainTold, StatusTold, Submitted, UpgradeTold
 
 TO: Final = "HEADWATER_TO"
 ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]

@@ -20,7 +20,7 @@ from headwater.model.keys import KEY_GROUPS, can_be_key
 from headwater.operators.base import OnError, Operator, TimedOperator
 from headwater.operators.chain import DEAD_LETTERS
 from headwater.operators.functions import WrongResult
-from headwater.operators.joining import StreamJoin
+from headwater.operators.joins.joining import StreamJoin
 from headwater.operators.sql import Transform
 from headwater.operators.stateless import KeyBy, Routing, Union
 from headwater.operators.watermarks import WithWatermark

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from headwater.model.errors import ConfigError, FlowError
 from headwater.model.time import Duration, duration_us
-from headwater.operators.sketches import ACCURACY, RSD, RSD_MAX
-from headwater.operators.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow
+from headwater.operators.windows.sketches import ACCURACY, RSD, RSD_MAX
+from headwater.operators.windows.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow
 
 __all__ = [
     "PROCESSING_TIME",

@@ -37,7 +37,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
         return "state" if self.role == "operator" else "position"
 
 
-class Layout(msgspec.Struct, frozen=True, array_like=True):
+class ChainLayout(msgspec.Struct, frozen=True, array_like=True):
     """A chain: its operators, and the numbers of its instances."""
 
     operators: tuple[str, ...]
@@ -49,14 +49,14 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     """A flow as its store remembers it."""
 
     names: tuple[str, ...]  # of the vertices, by number
-    chains: tuple[Layout, ...]
+    chains: tuple[ChainLayout, ...]
     kept: tuple[Kept, ...]
 
     def number_of(self, name: str) -> int:
         """Return the number of a vertex."""
         return self.names.index(name)
 
-    def chain_of(self, operator: str) -> Layout:
+    def chain_of(self, operator: str) -> ChainLayout:
         """Return the chain that an operator is in."""
         return next(chain for chain in self.chains if operator in chain.operators)
 
@@ -69,7 +69,7 @@ def manifest_of(graph: Graph) -> Manifest:
     """Return what a store has to remember of a graph."""
     return Manifest(
         tuple(declared.name for declared in graph.declarations),
-        tuple(Layout(chain.operators, chain.parallelism, chain.first_instance) for chain in graph.chains),
+        tuple(ChainLayout(chain.operators, chain.parallelism, chain.first_instance) for chain in graph.chains),
         tuple(kept for declared in graph.declarations if (kept := _kept(graph, declared)) is not None),
     )
 

@@ -21,23 +21,23 @@ from headwater.operators.base import OnError, Operator
 from headwater.operators.distinct import Dedup, Distinct, DistinctMethod
 from headwater.operators.enriching import Enrich, EnrichKind
 from headwater.operators.functions import Form, UserFunction, form_of
-from headwater.operators.interval_join import IntervalJoin
-from headwater.operators.joining import JoinKind
-from headwater.operators.learning import Learn
-from headwater.operators.model_specs import model_spec
-from headwater.operators.models import Model, ModelWithUpdates
-from headwater.operators.processing import Process, ProcessorForm, TimeMode, form_of_processor
+from headwater.operators.joins.interval_join import IntervalJoin
+from headwater.operators.joins.joining import JoinKind
+from headwater.operators.joins.window_join import WindowJoin
+from headwater.operators.learning.model_specs import model_spec
+from headwater.operators.learning.models import Model, ModelWithUpdates
+from headwater.operators.learning.online import Learn
+from headwater.operators.processors.processing import Process, ProcessorForm, TimeMode, form_of_processor
+from headwater.operators.processors.spark_types import arrow_schema
 from headwater.operators.ranking import TopK
 from headwater.operators.reducing import Reduce
-from headwater.operators.spark_types import arrow_schema
-from headwater.operators.sql import STREAM, DataFrameFunction, Step, Transform
+from headwater.operators.sql import STREAM, DataFrameFunction, Transform, TransformStep
 from headwater.operators.stateful import Stateful
 from headwater.operators.stateless import Filter, FlatMap, KeyBy, Map, Select, Split, Union
 from headwater.operators.tables import TableSpec
 from headwater.operators.watermarks import WithWatermark
-from headwater.operators.window_join import WindowJoin
-from headwater.operators.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow, WindowSpec
-from headwater.operators.windows import WindowAggregate, WindowApply, WindowTopK
+from headwater.operators.windows.window_specs import Aggregate, CountWindow, SessionWindow, TimeWindow, WindowSpec
+from headwater.operators.windows.windows import WindowAggregate, WindowApply, WindowTopK
 
 ERRORS = "errors"
 
@@ -381,7 +381,7 @@ class Stream:
         """
         if not callable(function):
             raise FlowError(f"transform needs a function from DataFrame to DataFrame, not a {type(function).__name__}")
-        return self._transform(Step(function=function, tables=tuple(tables.items())), schema, name, on_error)
+        return self._transform(TransformStep(function=function, tables=tuple(tables.items())), schema, name, on_error)
 
     def sql(
         self,
@@ -397,9 +397,11 @@ class Stream:
             raise FlowError('sql needs a query, such as "SELECT * FROM stream WHERE value > 3"')
         if STREAM in tables:
             raise FlowError(f"{STREAM!r} is what a query calls the rows; give the table another name")
-        return self._transform(Step(query=query, tables=tuple(tables.items())), schema, name, on_error)
+        return self._transform(TransformStep(query=query, tables=tuple(tables.items())), schema, name, on_error)
 
-    def _transform(self, step: Step, schema: pa.Schema | None, name: str | None, on_error: OnErrorName) -> "Stream":
+    def _transform(
+        self, step: TransformStep, schema: pa.Schema | None, name: str | None, on_error: OnErrorName
+    ) -> "Stream":
         """Add a step to the transform before, if this is one, so that Spark sees one plan."""
         before = self.vertex.part
         lenient = _on_error(on_error)

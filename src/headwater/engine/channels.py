@@ -15,25 +15,22 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from headwater.engine.queue_records import QueueRecord, append, read_queue
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import (
-    QueueRecord,
-    Snapshot,
-    Transaction,
-    append,
+from headwater.model.batch import decode_batch, decode_entry, encode_entry, entry_rows, share_stamps
+from headwater.model.errors import StoreError
+from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId
+from headwater.model.store_contract import Snapshot, Transaction
+from headwater.model.store_layout import (
     entries_prefix,
     entry_key,
     entry_sequence,
     handed_on_key,
     numbered_key,
     queue_key,
-    read_queue,
     received_key,
     received_prefix,
 )
-from headwater.model.batch import decode_batch, decode_entry, encode_entry, entry_rows, share_stamps
-from headwater.model.errors import StoreError
-from headwater.model.ids import INSTANCES_MAX, AppId, InstanceId
 
 ORIGIN_BYTES: Final = 16  # the name of a store, and of an app's queues in it
 ORIGINS_MAX: Final = 2 * INSTANCES_MAX  # stores that send to one instance: an app's instances and sources are fewer
@@ -43,17 +40,17 @@ _HANDED_ON: Final = struct.Struct("<q")
 _NUMBERED: Final = struct.Struct(">I")
 
 
-class Received(NamedTuple):
+class ChannelReceived(NamedTuple):
     """What has come for an instance from one store."""
 
     until: int = 0  # the number that is expected next
     rows: int = 0
 
 
-NOTHING: Final = Received()
+NOTHING: Final = ChannelReceived()
 
 
-class Stretch(NamedTuple):
+class OutboxStretch(NamedTuple):
     """A stretch of an outbox: all its entries from one number up to, and without, another."""
 
     since: int
@@ -80,7 +77,7 @@ def number_on(txn: Transaction, before: AppId, after: AppId) -> None:
     txn.put(numbered_key(after), txn.get(numbered_key(before)) or _NUMBERED.pack(before))
 
 
-def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max: int) -> Stretch:
+def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max: int) -> OutboxStretch:
     """Return what lies in an outbox from a number on: at most so many bytes, but one entry at least."""
     end = read_queue(snapshot, instance).next_sequence
     entries: list[tuple[int, bytes]] = []
@@ -88,10 +85,10 @@ def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max
     for key, encoded in snapshot.scan(entries_prefix(instance), entry_key(instance, since)):
         sequence = entry_sequence(key)
         if entries and size + len(encoded) > bytes_max:
-            return Stretch(since, sequence, tuple(entries))
+            return OutboxStretch(since, sequence, tuple(entries))
         entries.append((sequence, bytes(encoded)))
         size += len(encoded)
-    return Stretch(since, end, tuple(entries))
+    return OutboxStretch(since, end, tuple(entries))
 
 
 def hand_on(txn: Transaction, instance: InstanceId, until: int) -> QueueRecord:
@@ -162,10 +159,10 @@ def _without_first(snapshot: Snapshot, app: AppId, encoded: bytes, rows: int, sc
 class Expected(NamedTuple):
     """What has come from one store, and which number is expected next: it may have nothing before a later one."""
 
-    known: Received
+    known: ChannelReceived
     number: int
 
-    def takes(self, stretch: Stretch) -> bool:
+    def takes(self, stretch: OutboxStretch) -> bool:
         """Whether a stretch brings something new, and nothing is missing before it."""
         return stretch.since <= self.number < stretch.until
 
@@ -183,8 +180,8 @@ def expected_from(snapshot: Snapshot, instance: InstanceId, origin: bytes, base:
 
 
 def receive(
-    txn: Transaction, instance: InstanceId, origin: bytes, base: int, stretch: Stretch
-) -> tuple[Received, QueueRecord | None]:
+    txn: Transaction, instance: InstanceId, origin: bytes, base: int, stretch: OutboxStretch
+) -> tuple[ChannelReceived, QueueRecord | None]:
     """Put what comes from another store and is not here yet; return what is here of it, and the queue if it grew.
 
     A stretch behind a gap is refused: what is missing comes again, and it too.
@@ -193,7 +190,7 @@ def receive(
     if not before.takes(stretch):
         return known, None
     fresh = [(entry_rows(encoded), encoded) for sequence, encoded in stretch.entries if sequence >= expected]
-    received = Received(stretch.until, known.rows + sum(rows for rows, _ in fresh))
+    received = ChannelReceived(stretch.until, known.rows + sum(rows for rows, _ in fresh))
     txn.put(received_key(instance, origin), _RECEIVED.pack(*received))
     return received, append(txn, instance, fresh)
 
@@ -207,21 +204,21 @@ def keep_received(txn: Transaction, instance: InstanceId, origin: bytes, until: 
     txn.put(received_key(instance, origin), _RECEIVED.pack(max(known.until, until), known.rows))
 
 
-def read_received(snapshot: Snapshot, instance: InstanceId, origin: bytes) -> Received:
+def read_received(snapshot: Snapshot, instance: InstanceId, origin: bytes) -> ChannelReceived:
     """Return what has come for an instance from one store."""
     packed = snapshot.get(received_key(instance, origin))
-    return Received() if packed is None else _unpacked(packed)
+    return ChannelReceived() if packed is None else _unpacked(packed)
 
 
-def all_received(snapshot: Snapshot, instance: InstanceId) -> dict[bytes, Received]:
+def all_received(snapshot: Snapshot, instance: InstanceId) -> dict[bytes, ChannelReceived]:
     """Return what has come for an instance, by the store it came from."""
     prefix = received_prefix(instance)
     return {bytes(key[len(prefix) :]): _unpacked(packed) for key, packed in snapshot.scan(prefix)}
 
 
-def _unpacked(packed: bytes) -> Received:
+def _unpacked(packed: bytes) -> ChannelReceived:
     try:
-        return Received._make(_RECEIVED.unpack(packed))
+        return ChannelReceived._make(_RECEIVED.unpack(packed))
     except struct.error as damage:
         raise StoreError(f"the record of a channel is damaged: {damage}") from damage
 

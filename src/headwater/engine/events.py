@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.engine.queues import Queue
-from headwater.engine.reports import Trouble, TurnReport
+from headwater.engine.reports import RowTrouble, TurnReport
 from headwater.engine.turn import Assignment
 from headwater.model.ids import AppId, InstanceId, WorkerId
 
@@ -114,7 +114,7 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class SchedulerTicked:
     """Some time has passed."""
 
 
@@ -132,7 +132,7 @@ Event = (
     | WorkerLost
     | WorkerDismissed
     | TurnEnded
-    | Ticked
+    | SchedulerTicked
 )
 
 
@@ -168,7 +168,7 @@ class ReportTrouble:
     """A user's function raised and its flow must stop."""
 
     app: AppId
-    trouble: Trouble
+    trouble: RowTrouble
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ belongs to all keys together is remembered for one turn at most: other instances
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from headwater.engine.store import Store
 from headwater.model.entries import SHARED
 from headwater.model.ids import InstanceId
+from headwater.model.store_contract import Store
 from headwater.operators.state import Keepsake
 
 REMEMBERED_MAX: Final = 100_000  # entries of all instances together: some tens of megabytes

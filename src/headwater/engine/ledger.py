@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import all_received, rows_handed_on
+from headwater.engine.queue_records import read_queue
 from headwater.engine.reports import Counts, read_counts
-from headwater.engine.store import Snapshot, entries_prefix, read_queue
 from headwater.model.batch import entry_rows
 from headwater.model.ids import AppId, CountByName, InstanceId, SaidAll, Signed
+from headwater.model.store_contract import Snapshot
+from headwater.model.store_layout import entries_prefix
 from headwater.operators.base import Effect
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from headwater.model.errors import StoreError
 
-# Every sender keeps half of these (`engine/cutting.py`), so that no batch of ours is refused.
+# Every sender keeps half of these (`engine/entry_split.py`), so that no batch of ours is refused.
 ROWS_MAX: Final = 1 << 20  # of one batch
 ROWS_FREE: Final = 4_096  # of one batch, however few bytes it has: what a source reads at a time
 ROWS_PER_BYTE: Final = 16  # beyond that: a truth takes a bit, and twice that for what comes at no cost beside it
@@ -99,7 +99,7 @@ def _layout_of(size: int) -> Callable[[memoryview, int], tuple[int, ...]]:
     return _LAYOUTS[min(_FIELDS_MAX, max(0, size - 4) // 2)]
 
 
-class Message(NamedTuple):
+class MeasuredMessage(NamedTuple):
     """One message, as it lies among others."""
 
     kind: int
@@ -108,7 +108,7 @@ class Message(NamedTuple):
     body_bytes: int
 
 
-def messages_in(encoded: bytes | memoryview) -> Iterator[Message]:
+def messages_in(encoded: bytes | memoryview) -> Iterator[MeasuredMessage]:
     """Go through the messages of a stream; raises StoreError at what is none."""
     view, at = memoryview(encoded), 0
     for _ in range(MESSAGES_MAX):
@@ -130,12 +130,12 @@ def messages_in(encoded: bytes | memoryview) -> Iterator[Message]:
     raise StoreError(f"a batch of more than {MESSAGES_MAX} messages")
 
 
-def _message(metadata: memoryview) -> Message:
+def _message(metadata: memoryview) -> MeasuredMessage:
     table = _referred(metadata, 0)
     header = table.table(_HEADER)
     if header is None or table.place(_MESSAGE_METADATA) is not None:
         raise StoreError("a message of Arrow's has no content, or more beside it")
-    return Message(table.byte(_HEADER_KIND), metadata, header, table.long(_BODY_LENGTH))
+    return MeasuredMessage(table.byte(_HEADER_KIND), metadata, header, table.long(_BODY_LENGTH))
 
 
 def _referred(view: memoryview, place: int) -> _Table:
@@ -167,7 +167,7 @@ def check_whole(encoded: bytes | memoryview) -> None:
         raise StoreError(f"a batch of {len(encoded)} bytes is not a schema, dictionaries and rows")
 
 
-def _check_batch(message: Message) -> int:
+def _check_batch(message: MeasuredMessage) -> int:
     batch = message.header.table(_DATA) if message.kind == _DICTIONARY else message.header
     if batch is None or message.kind not in (_DICTIONARY, _ROWS):
         raise StoreError("a message of Arrow's that holds no rows")
@@ -201,7 +201,7 @@ def check_schema(encoded: bytes | memoryview) -> None:
         raise StoreError("what should be a schema is none")
 
 
-def check_schema_message(message: Message) -> int:
+def check_schema_message(message: MeasuredMessage) -> int:
     """Raise StoreError if a schema has more than its bytes: then something in it counts twice."""
     if message.kind != _SCHEMA or len(message.metadata) > SCHEMA_BYTES_MAX:
         raise StoreError(f"what should be a schema is none, or has more than {SCHEMA_BYTES_MAX >> 20} MiB")

@@ -16,24 +16,22 @@ import msgspec
 
 from headwater.engine.channels import all_received, hand_on, keep_received
 from headwater.engine.plans import ChainPlan
-from headwater.engine.store import (
-    QueueRecord,
-    Snapshot,
-    Transaction,
-    given_key,
-    lot_instance,
-    lot_key,
-    lots_prefix,
-    queue_key,
-    read_queue,
-    state_prefix,
-    times_key,
-)
+from headwater.engine.queue_records import QueueRecord, read_queue
 from headwater.engine.times import Times
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.entries import belongs_to, is_shared
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
+from headwater.model.store_contract import Snapshot, Transaction
+from headwater.model.store_layout import (
+    given_key,
+    lot_instance,
+    lot_key,
+    lots_prefix,
+    queue_key,
+    state_prefix,
+    times_key,
+)
 from headwater.model.terms import Lot
 
 _LOT: Final = struct.Struct("<QQ?")
@@ -46,7 +44,7 @@ Held = tuple[int, bytes, int, bytes]  # and what stands there
 BEGINNING: Final[Place] = (0, b"", 0)
 
 
-class Piece(NamedTuple):
+class StatePiece(NamedTuple):
     """A part of an instance's state."""
 
     held: tuple[Held, ...]
@@ -106,7 +104,7 @@ def read_piece(
     bytes_max: int,
     entry_bytes_max: int,
     entries_max: int,
-) -> Piece:
+) -> StatePiece:
     """Return what follows a place in an instance's state: at most so many bytes and entries, but one entry at least.
 
     Of an entry with more than `entry_bytes_max` bytes as many are returned, and the rest follows. What is shared is
@@ -116,12 +114,12 @@ def read_piece(
     size = 0
     for number, name, begin, value in _state_of(snapshot, plan, instance, after):
         if held and (size + len(name) + len(value) > bytes_max or len(held) == entries_max):
-            return Piece(tuple(held), is_last=False)
+            return StatePiece(tuple(held), is_last=False)
         if len(value) > entry_bytes_max and not is_shared(name):
-            return Piece((*held, (number, name, begin, bytes(value[:entry_bytes_max]))), is_last=False)
+            return StatePiece((*held, (number, name, begin, bytes(value[:entry_bytes_max]))), is_last=False)
         held.append((number, name, begin, bytes(value)))
         size += len(name) + len(value)
-    return Piece(tuple(held), is_last=True)
+    return StatePiece(tuple(held), is_last=True)
 
 
 def place_behind(held: Held) -> Place:

@@ -23,7 +23,7 @@ class Outlet:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class FeedingRoute:
     """A route that leads to a chain: which input it is, and who sends on it."""
 
     source: int
@@ -45,7 +45,7 @@ class ChainPlan:
     first_instance: int
     parallelism: int = 1
     timed: bool = False  # whether anything in the chain or behind it depends on time
-    feeds: tuple["Feed", ...] = ()  # all that send rows and marks here
+    feeds: tuple["FeedingRoute", ...] = ()  # all that send rows and marks here
 
     @property
     def watches_clock(self) -> bool:
@@ -104,11 +104,11 @@ def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
     )
 
 
-def _feed(graph: Graph, route: Route, numbers: Mapping[str, int]) -> Feed:
+def _feed(graph: Graph, route: Route, numbers: Mapping[str, int]) -> FeedingRoute:
     origin = graph.by_name[route.source]
     senders = 1 if is_source(origin.part) else origin.parallelism
     one_to_one = route.spread is Spread.FORWARD and len(graph.targets(route.target)) > 1
-    return Feed(route.input, numbers[route.source], senders, one_to_one)
+    return FeedingRoute(route.input, numbers[route.source], senders, one_to_one)
 
 
 def _outlets(graph: Graph, routes: Sequence[Route]) -> tuple[Outlet, ...]:

@@ -6,10 +6,11 @@ import msgspec
 
 from headwater.dataflow.connectors import Position
 from headwater.engine.ledger import SourceCounts
-from headwater.engine.store import Snapshot, Transaction, position_key
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId
+from headwater.model.store_contract import Snapshot, Transaction
+from headwater.model.store_layout import position_key
 
 
 class ConnectorRecord(msgspec.Struct, array_like=True, frozen=True):

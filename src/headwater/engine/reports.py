@@ -4,8 +4,9 @@ from typing import Final
 
 import msgspec
 
-from headwater.engine.store import Snapshot, counts_key
 from headwater.model.ids import InstanceId
+from headwater.model.store_contract import Snapshot
+from headwater.model.store_layout import counts_key
 
 
 class Counts(msgspec.Struct, array_like=True):
@@ -36,7 +37,7 @@ class Filled(msgspec.Struct, array_like=True, frozen=True):
     put_marks: int = 0
 
 
-class Trouble(msgspec.Struct, array_like=True, frozen=True):
+class RowTrouble(msgspec.Struct, array_like=True, frozen=True):
     """A user's function raised on a row, and the flow is to stop."""
 
     operator: str
@@ -59,7 +60,7 @@ class TurnReport(msgspec.Struct, array_like=True, frozen=True):
     schedule_us: int
     compute_us: int
     turn_us: int
-    trouble: Trouble | None = None
+    trouble: RowTrouble | None = None
     note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full
     taken_marks: int = 0
     wake_us: int | None = None  # when the instance wants a turn though nothing has arrived

@@ -31,7 +31,7 @@ from headwater.engine.events import (
     RowsPassed,
     RowsPut,
     RunTurn,
-    Ticked,
+    SchedulerTicked,
     TurnEnded,
     WakeWanted,
     WorkerDismissed,
@@ -116,7 +116,7 @@ class Scheduler:
         return effects
 
     def deadline(self) -> int | None:
-        """Return when `Ticked` is wanted at the latest."""
+        """Return when `SchedulerTicked` is wanted at the latest."""
         busy = [worker.since_us + STALLED_US for worker in self.workers.values() if not worker.idle]
         wanted = busy if self.queues.ready() else []
         wake_us = self.queues.next_wake_us()
@@ -191,7 +191,7 @@ class Scheduler:
                 return []
             case InstanceGivenUp(instance, when_taken):
                 return self._give_up(instance, when_taken, now_us)
-            case Ticked():
+            case SchedulerTicked():
                 return self._ticked(now_us)
         assert_never(event)
 

@@ -5,10 +5,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.engine.store import Snapshot, Transaction, schema_key, schemas_prefix
 from headwater.model.batch import encode_batch, named_by, needs_whole
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId
+from headwater.model.store_contract import Snapshot, Transaction
+from headwater.model.store_layout import schema_key, schemas_prefix
 
 RECENT_SCHEMAS: Final = 3
 SCHEMAS_MAX: Final = 10_000  # known at a time; a flow that makes up columns row by row must not fill the memory

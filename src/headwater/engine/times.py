@@ -6,9 +6,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from headwater.engine.store import Snapshot, times_key
 from headwater.model.batch import Mark
 from headwater.model.ids import InstanceId
+from headwater.model.store_contract import Snapshot
+from headwater.model.store_layout import times_key
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME, Micros
 from headwater.operators.watermarks import OperatorTime
 

@@ -14,32 +14,22 @@ import msgspec
 import pyarrow as pa
 
 from headwater.dataflow.graph import Spread
-from headwater.engine.cutting import ROW_BYTES_MAX, cut, is_large, sieve
+from headwater.engine.dequeue import Taken, advance, take, take_in_hand
+from headwater.engine.entry_split import ROW_BYTES_MAX, cut, is_large, sieve
 from headwater.engine.keyed_state import Known, StateMemory, StoredState
+from headwater.engine.pending_entries import Put
 from headwater.engine.plans import ChainPlan, Outlet
-from headwater.engine.puts import Put
-from headwater.engine.reports import Filled, Trouble, TurnReport, read_counts
+from headwater.engine.queue_records import QueueRecord, append, pass_by, read_queue
+from headwater.engine.reports import Filled, RowTrouble, TurnReport, read_counts
 from headwater.engine.schemas import Schemas
 from headwater.engine.spreading import spread
-from headwater.engine.store import (
-    TERM_KEY,
-    QueueRecord,
-    Store,
-    Transaction,
-    append,
-    counts_key,
-    entry_key,
-    pass_by,
-    read_queue,
-    state_prefix,
-    times_key,
-)
-from headwater.engine.taking import Taken, advance, take, take_in_hand
 from headwater.engine.times import Times, read_times
 from headwater.model.batch import Mark, share_stamps
 from headwater.model.errors import Conflict, StoreFull, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
+from headwater.model.store_contract import Store, Transaction
+from headwater.model.store_layout import TERM_KEY, counts_key, entry_key, state_prefix, times_key
 from headwater.model.time import END_OF_TIME
 from headwater.operators.base import LATE
 from headwater.operators.chain import NO_LINE, ChainResult, Emission, OpenChain, Segment, Turnover, show_first, unite
@@ -374,7 +364,9 @@ def _superseded(taken: Taken) -> TurnReport:
     return _nothing(taken, note="superseded")
 
 
-def _nothing(taken: Taken, *, trouble: Trouble | None = None, note: str = "", wake_us: int | None = None) -> TurnReport:
+def _nothing(
+    taken: Taken, *, trouble: RowTrouble | None = None, note: str = "", wake_us: int | None = None
+) -> TurnReport:
     record = taken.record
     return TurnReport(
         app=taken.instance.app,
@@ -473,7 +465,7 @@ class TurnRunner:
             known = self.memory.recall(assignment.instance, taken.record.turns)
             return prepare(plan, chain, taken, self.store, self.schemas, self.clock, assignment.condemn, times, known)
         except UserCodeError as failure:
-            trouble = Trouble(failure.operator, failure.error, failure.line, failure.row)
+            trouble = RowTrouble(failure.operator, failure.error, failure.line, failure.row)
             return _nothing(taken, trouble=trouble)
 
     def _commit(self, prepared: Sequence[Prepared]) -> list[TurnReport]:

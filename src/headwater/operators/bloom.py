@@ -19,9 +19,9 @@ from headwater.model.entries import key_suffix, space_prefix
 from headwater.model.keys import KEY_GROUPS, encode_key, keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs
-from headwater.operators.lateness import punctual
-from headwater.operators.ragged import Ints
+from headwater.operators.columns.segments import Ints
 from headwater.operators.state import OperatorState
+from headwater.operators.windows.lateness import punctual
 
 FILTERS: Final = 1
 

@@ -55,7 +55,7 @@ class NamedOperator:
 
 
 @dataclass(slots=True)
-class Count:
+class OperatorCount:
     """What one operator did to the number of rows."""
 
     taken: int = 0
@@ -90,7 +90,7 @@ class ChainResult:
     emissions: list[Emission] = field(default_factory=list)
     dead: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     state: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)
-    counts: list[Count] = field(default_factory=list)
+    counts: list[OperatorCount] = field(default_factory=list)
     times: list[OperatorTime] = field(default_factory=list)
     unread: int = 0  # rows that left inside the chain through a port that nobody reads
     unread_late: int = 0  # those of them that were late
@@ -133,7 +133,7 @@ class OpenChain:
             index for index, named in enumerate(self.operators) if named.operator.on_error is OnError.DEAD_LETTER
         )
         blamed = next(lenient, 0)
-        result = ChainResult(counts=[Count() for _ in self.operators])
+        result = ChainResult(counts=[OperatorCount() for _ in self.operators])
         self.give_up(blamed, batch, cause, "the worker process died, so no line is known", result)
         for count in result.counts[:blamed]:
             count.taken = count.made = batch.num_rows
@@ -163,7 +163,7 @@ class _Run:
         self._last = len(chain.operators) - 1
         self._states: dict[int, OperatorState] = {}
         self._times = [msgspec.structs.replace(time) for time in turnover.times]
-        self._result = ChainResult(counts=[Count() for _ in chain.operators], times=self._times)
+        self._result = ChainResult(counts=[OperatorCount() for _ in chain.operators], times=self._times)
         self._pending: Emission | None = None
 
     def take(self, segment: Segment) -> None:

@@ -19,10 +19,10 @@ from headwater.model.keys import keyed_rows
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.bloom import BloomLogic
-from headwater.operators.entry_names import EntryNames, NamesByGroup
-from headwater.operators.lateness import punctual
-from headwater.operators.ragged import Ints
+from headwater.operators.columns.entry_names import EntryNames, NamesByGroup
+from headwater.operators.columns.segments import Ints
 from headwater.operators.state import OperatorState
+from headwater.operators.windows.lateness import punctual
 
 DistinctMethod = Literal["exact", "bloom"]
 

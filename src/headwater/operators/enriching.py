@@ -16,9 +16,9 @@ import pyarrow as pa
 from headwater.model.errors import FlowError
 from headwater.model.keys import encode_key, keyed_rows
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
+from headwater.operators.columns.segments import Ints, places, starts_of
 from headwater.operators.functions import WrongResult, table_to_batch
-from headwater.operators.joining import common_kind, free_name, lacks_key
-from headwater.operators.ragged import Ints, places, starts_of
+from headwater.operators.joins.joining import common_kind, free_name, lacks_key
 from headwater.operators.tables import TableSpec
 
 log = logging.getLogger(__name__)

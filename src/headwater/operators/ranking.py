@@ -18,10 +18,10 @@ from headwater.model.errors import FlowError
 from headwater.model.keys import keyed_rows
 from headwater.operators.base import Moment, Outputs, TimedLogic, TimedOperator
 from headwater.operators.chain import unite
-from headwater.operators.entry_names import EntryNames
+from headwater.operators.columns.entry_names import EntryNames
+from headwater.operators.columns.packing import Packing
+from headwater.operators.columns.segments import Ints, cut, starts_of, sums_of
 from headwater.operators.functions import WrongResult
-from headwater.operators.packing import Packing
-from headwater.operators.ragged import Ints, cut, starts_of, sums_of
 from headwater.operators.state import OperatorState
 
 RANK: Final = "rank"

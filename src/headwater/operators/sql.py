@@ -20,7 +20,7 @@ STREAM: str = "stream"  # what a query calls the rows
 
 
 @dataclass(frozen=True)
-class Step:
+class TransformStep:
     """One function, or one query, of a transform."""
 
     function: DataFrameFunction | None = None
@@ -34,7 +34,7 @@ class Transform(Operator):
 
     kind: ClassVar[str] = "transform"
     effect: ClassVar[Effect] = Effect.CHANGES
-    steps: tuple[Step, ...]
+    steps: tuple[TransformStep, ...]
     schema: pa.Schema | None = None
 
     def open(self) -> Any:

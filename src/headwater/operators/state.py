@@ -51,7 +51,7 @@ class StateStore(Protocol):
         ...
 
 
-class Held(NamedTuple):
+class EntryByTime(NamedTuple):
     """An entry found by time."""
 
     time_us: int
@@ -159,7 +159,7 @@ class OperatorState:
         """Forget many entries."""
         self.changes.update(dict.fromkeys(entries))
 
-    def held(self, space: int, from_us: int = BEGINNING_OF_TIME, before_us: int = END_OF_TIME) -> Iterator[Held]:
+    def held(self, space: int, from_us: int = BEGINNING_OF_TIME, before_us: int = END_OF_TIME) -> Iterator[EntryByTime]:
         """Yield the entries of a space in order of time, from the first instant up to but without the second.
 
         `before_us` at the end of time means all. Only entries of this instance's key groups are found. What is put
@@ -172,7 +172,7 @@ class OperatorState:
         for entry, value in self._merged(start, stop):
             time_us, group, key = split_entry(entry)
             if group in self.groups:
-                yield Held(time_us, self._whole_key(group, key), value, entry)
+                yield EntryByTime(time_us, self._whole_key(group, key), value, entry)
 
     def gather(self, space: int, from_us: int, before_us: int) -> list[tuple[bytes, bytes]]:
         """Return the names and values of all entries between two instants: `held`, for ten thousands at a time."""

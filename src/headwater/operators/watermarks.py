@@ -37,7 +37,7 @@ class OperatorTime(msgspec.Struct, array_like=True):
     idle: bool = False
 
 
-class Stretch(NamedTuple):
+class MarkedRows(NamedTuple):
     """Rows between two watermarks."""
 
     rows: pa.RecordBatch | None
@@ -87,20 +87,20 @@ class WatermarkLogic:
         """Keep the configuration."""
         self._config = config
 
-    def stretches(self, batch: pa.RecordBatch, time: OperatorTime, now_us: int) -> list[Stretch]:
+    def stretches(self, batch: pa.RecordBatch, time: OperatorTime, now_us: int) -> list[MarkedRows]:
         """Return the rows with the watermarks between and behind them, and note in `time` how far it has come."""
         times, known = micros_of(batch, self._config.column)
         seen = times if known is None else times[known]
         latest_us = max(time.latest_us, int(seen.max())) if len(seen) else time.latest_us
         watermark_us = max(time.watermark_us, self._watermark(latest_us))
-        stretches: list[Stretch] = []
+        stretches: list[MarkedRows] = []
         start = 0
         if len(seen) and int(seen.min()) < watermark_us:  # else no row is late by any of the rows before it
             stretches, start = self._cut(batch, times, known, time)
         time.latest_us, time.watermark_us = latest_us, watermark_us
         time.heard_us, time.idle = now_us, False
         time.wake_us = self._wake_us(time, now_us)
-        stretches.append(Stretch(batch.slice(start) if start else batch, watermark_us, False))
+        stretches.append(MarkedRows(batch.slice(start) if start else batch, watermark_us, False))
         return stretches
 
     def _cut(
@@ -109,14 +109,14 @@ class WatermarkLogic:
         times: npt.NDArray[np.int64],
         known: npt.NDArray[np.bool_] | None,
         time: OperatorTime,
-    ) -> tuple[list[Stretch], int]:
+    ) -> tuple[list[MarkedRows], int]:
         """Return the stretches that end in front of a late row, and where the rows behind the last of them begin."""
         counted = times if known is None else np.where(known, times, BEGINNING_OF_TIME)
         behind = np.maximum.accumulate(counted)  # the latest row up to and with each
         before = np.maximum(np.concatenate(([time.latest_us], behind[:-1])), time.latest_us)
         watermarks = np.maximum(self._watermarks(before), time.watermark_us)
         late = times < watermarks if known is None else known & (times < watermarks)
-        cuts: list[Stretch] = []
+        cuts: list[MarkedRows] = []
         start = 0
         for row in np.flatnonzero(late).tolist():
             watermark_us = int(watermarks[row])
@@ -124,7 +124,7 @@ class WatermarkLogic:
                 rows = batch.slice(start, row - start) if row > start else None
                 time.exact_us = watermark_us
                 start = row
-                cuts.append(Stretch(rows, watermark_us, True))
+                cuts.append(MarkedRows(rows, watermark_us, True))
         return cuts, start
 
     def _watermarks(self, latest: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ from headwater.overlay.messages import AnyMessage
 from headwater.overlay.mistakes import NoteMistake
 
 
-class Phase(StrEnum):
+class PeerPhase(StrEnum):
     """How far a peer has come."""
 
     IDLE = "idle"

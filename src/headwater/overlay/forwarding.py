@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from headwater.model.peers import NodeId, Peer
 from headwater.overlay import messages as m
-from headwater.overlay.events import Deliver, Phase
+from headwater.overlay.events import Deliver, PeerPhase
 
 if TYPE_CHECKING:
     from headwater.overlay.ring import Ring
@@ -41,7 +41,7 @@ class Forwarding:
 
     def take(self, message: m.Routed) -> None:
         """Take over a message, once."""
-        if self._ring.phase is not Phase.ACTIVE and isinstance(message.cargo, m.JoinAsked):
+        if self._ring.phase is not PeerPhase.ACTIVE and isinstance(message.cargo, m.JoinAsked):
             # Two that join next to each other would hold back each other's wish for ever.
             self._ring.send(message.sender.address, m.RoutedTaken(self._ring.own, message.number, taken=False))
             return
@@ -87,7 +87,7 @@ class Forwarding:
 
     def _route(self, message: m.Routed, tried: set[NodeId], refused: frozenset[NodeId] = frozenset()) -> None:
         ring = self._ring
-        if ring.phase is not Phase.ACTIVE:
+        if ring.phase is not PeerPhase.ACTIVE:
             self._hold(message)
             return
         if message.hops >= m.HOPS_MAX or _payload_bytes(message) > m.PAYLOAD_BYTES_MAX:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.model.peers import Peer
 from headwater.overlay import messages as m
-from headwater.overlay.events import Phase
+from headwater.overlay.events import PeerPhase
 
 if TYPE_CHECKING:
     from headwater.overlay.ring import Ring
@@ -33,12 +33,12 @@ class Joining:
         An active peer that is told of contacts asks them when it comes to it: they may live in another ring.
         """
         self._contacts = tuple(contacts)
-        if self._ring.phase is Phase.ACTIVE:
+        if self._ring.phase is PeerPhase.ACTIVE:
             return
         if not contacts:
             self._ring.activate()
             return
-        self._ring.phase = Phase.JOINING
+        self._ring.phase = PeerPhase.JOINING
         self._begin()
 
     def _begin(self) -> None:
@@ -51,7 +51,7 @@ class Joining:
 
     def due(self, name: str) -> None:
         """Go on after a while."""
-        if self._ring.phase is not Phase.JOINING:
+        if self._ring.phase is not PeerPhase.JOINING:
             return
         if name == LOOK[0]:
             self._looked()
@@ -99,7 +99,7 @@ class Joining:
     def told_place(self, message: m.JoinTold) -> None:
         """Ask all that are around our place; with the last answer we are in."""
         ring = self._ring
-        if ring.phase is not Phase.JOINING or self._told:
+        if ring.phase is not PeerPhase.JOINING or self._told:
             return
         self._told = True
         for peer in message.rows:
@@ -111,7 +111,7 @@ class Joining:
     def maybe_active(self) -> None:
         """Become active once everybody who should be our leaf has answered."""
         ring = self._ring
-        if ring.phase is not Phase.JOINING or not self._told or ring.questions.awaits_leaves():
+        if ring.phase is not PeerPhase.JOINING or not self._told or ring.questions.awaits_leaves():
             return
         if len(ring.known.leaves) == 0:
             self._begin()  # all whom we were told of are gone

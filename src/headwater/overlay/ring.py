@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from headwater.model.peers import NodeId, Peer, shared_digits
 from headwater.model.time import Duration, Instant
+from headwater.model.timers import Timers
 from headwater.overlay import messages as m
 from headwater.overlay.events import (
     BecomeActive,
@@ -32,7 +33,7 @@ from headwater.overlay.events import (
     OverlayConfig,
     PeerDoubted,
     PeerHeard,
-    Phase,
+    PeerPhase,
     Received,
     Send,
     SendingWanted,
@@ -41,10 +42,9 @@ from headwater.overlay.events import (
 )
 from headwater.overlay.forwarding import Forwarding
 from headwater.overlay.joining import Joining
-from headwater.overlay.known import Known
+from headwater.overlay.known_peers import KnownPeers
 from headwater.overlay.mistakes import Apart, NoteMistake
-from headwater.overlay.questions import Question, Questions
-from headwater.overlay.timers import Timers
+from headwater.overlay.probes import Question, Questions
 
 HEARTBEAT: Final = ("heartbeat", b"")
 UPKEEP: Final = ("upkeep", b"")
@@ -58,7 +58,7 @@ MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured: upkeep com
 class RingStatus:
     """A peer, as people and other machines see it."""
 
-    phase: Phase
+    phase: PeerPhase
     leaves: tuple[Peer, ...]
     table_peers: int
     undelivered: int  # messages given up, because nobody on the way answered
@@ -70,8 +70,8 @@ class Ring:
     def __init__(self, own: Peer, config: OverlayConfig, rng: Random) -> None:
         """Begin outside the ring."""
         self.own, self.config, self.rng = own, config, rng
-        self.phase = Phase.IDLE
-        self.known = Known(own, config)
+        self.phase = PeerPhase.IDLE
+        self.known = KnownPeers(own, config)
         self.questions = Questions(config)
         self.timers: Timers[tuple[str, Any]] = Timers()
         self.now = Instant(0)
@@ -91,7 +91,7 @@ class Ring:
         self._out = []
         match event:
             case Received(message):
-                if self.phase is not Phase.LEFT:
+                if self.phase is not PeerPhase.LEFT:
                     with Apart(type(message).__name__, self._mistaken):
                         self._hear(message)
             case Ticked():
@@ -105,7 +105,7 @@ class Ring:
             case PeerDoubted(peer):
                 self.ask(peer, for_leaves=peer.id in self.known.leaves)
             case PeerHeard(peer):
-                if peer.id in self.known.dead and self.phase is not Phase.LEFT:
+                if peer.id in self.known.dead and self.phase is not PeerPhase.LEFT:
                     self._revive(peer)
             case LeavingWanted():
                 self._leave()
@@ -123,7 +123,7 @@ class Ring:
         """Raise if something is not as it must be."""
         assert not self.mistakes, self.mistakes
         self.known.check()
-        if self.phase is Phase.ACTIVE:
+        if self.phase is PeerPhase.ACTIVE:
             assert not self._forwarding.held, "an active peer holds nothing back"
         assert len(self._forwarding.held) <= self.config.held_max
 
@@ -180,16 +180,16 @@ class Ring:
     def _revive(self, peer: Peer) -> None:
         """Take back one that we found dead: perhaps a partition has healed, and there are two rings now."""
         del self.known.dead[peer.id]
-        if self.phase is Phase.ACTIVE:
+        if self.phase is PeerPhase.ACTIVE:
             self.ask_wanted([peer])
             self.look_at_our_place_through(peer)
 
     def _heartbeat_heard(self, message: m.Heartbeat) -> None:
-        if self.phase is Phase.ACTIVE:
+        if self.phase is PeerPhase.ACTIVE:
             self.ask_wanted([message.sender])
 
     def _ping_heard(self, message: m.Ping) -> None:
-        is_active = self.phase is Phase.ACTIVE
+        is_active = self.phase is PeerPhase.ACTIVE
         pong = m.Pong(self.own, message.sent_us, self._congestion, message.about, is_active)
         self.send(message.sender.address, pong)
 
@@ -198,7 +198,7 @@ class Ring:
         rtt_us = min(max(0, self.now - message.sent_us), m.RTT_US_MAX)  # it may answer what we never asked
         congestion = message.congestion if 0 <= message.congestion <= 1 else 1.0
         self.known.measured(sender, rtt_us, congestion)
-        if self.phase is Phase.JOINING:
+        if self.phase is PeerPhase.JOINING:
             self._joining.answered(sender, is_active=message.is_active)
         if message.about:
             wanted = self._asked_for.pop(message.about, None)
@@ -216,7 +216,7 @@ class Ring:
         sender = message.sender
         self._gain(sender)
         self.known.consider(sender)
-        if self.phase is not Phase.IDLE:
+        if self.phase is not PeerPhase.IDLE:
             self.ask_wanted(message.leaves)
             self._doubt(message.dead)
         self._answered(sender)
@@ -291,9 +291,9 @@ class Ring:
         self.send(message.sender.address, m.NearbyTold(self.own, told))
 
     def _nearby_told(self, message: m.NearbyTold) -> None:
-        if self.phase is Phase.JOINING:
+        if self.phase is PeerPhase.JOINING:
             self._joining.told_nearby(message)
-        elif self.phase is Phase.ACTIVE:  # a contact that we ask now and then: it may live in another ring
+        elif self.phase is PeerPhase.ACTIVE:  # a contact that we ask now and then: it may live in another ring
             self.ask_wanted([message.sender])
             self.look_at_our_place_through(message.sender)
 
@@ -387,7 +387,7 @@ class Ring:
 
     def activate(self) -> None:
         """Begin to work."""
-        self.phase = Phase.ACTIVE
+        self.phase = PeerPhase.ACTIVE
         self.emit(BecomeActive())
         for peer in self.known.table:
             self.send(peer.address, m.Introduced(self.own))
@@ -441,10 +441,10 @@ class Ring:
 
     def _leave(self) -> None:
         farewell = m.Leaving(self.own, self.known.leaves.told())
-        if self.phase is Phase.ACTIVE:
+        if self.phase is PeerPhase.ACTIVE:
             for peer in {peer.id: peer for peer in self.known.everybody()}.values():
                 self.send(peer.address, farewell)
-        self.phase = Phase.LEFT
+        self.phase = PeerPhase.LEFT
         self.timers = Timers()
 
     def row_for(self, peer: Peer) -> list[Peer]:

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 
 from headwater.model.peers import NodeId, Peer
 from headwater.model.time import SECOND, Duration, Instant
+from headwater.model.timers import Timers
 from headwater.overlay import tree_messages as m
-from headwater.overlay.events import Phase
+from headwater.overlay.events import PeerPhase
 from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.mistakes import Apart, NoteMistake
 from headwater.overlay.ring import Ring
-from headwater.overlay.timers import Timers
 
 SEEN_MAX: Final = 1_024  # numbers of messages that went down, to send each once
 TREES_MAX: Final = 10_000  # in which we take children; those of our own apps we are in whatever their number
@@ -264,7 +264,7 @@ class Trees:
             self._send(before, m.TreeLeave(self._ring.own, tree.key))
 
     def _take_parent(self, tree: Tree) -> None:
-        if self._ring.phase is not Phase.ACTIVE:  # whoever is not in the ring yet cannot tell who is next
+        if self._ring.phase is not PeerPhase.ACTIVE:  # whoever is not in the ring yet cannot tell who is next
             tree.parent, tree.path, tree.is_rooted = None, (), False
             return
         hop = self._ring.next_hop(tree.key)
@@ -305,7 +305,7 @@ class Trees:
         if tree.parent_heard >= self._now - self._config.doubt:
             return False
         self._out.append(DoubtPeer(parent))
-        return self._ring.phase is Phase.ACTIVE and self._ring.next_hop(tree.key) != parent
+        return self._ring.phase is PeerPhase.ACTIVE and self._ring.next_hop(tree.key) != parent
 
     def _forget(self, peer: Peer) -> None:
         for tree in list(self._trees.values()):
@@ -385,7 +385,7 @@ class Trees:
     def _go_up(self, key: NodeId, number: int, payload: bytes, hops: int = 0) -> None:
         tree = self._trees.get(key)
         if tree is None:
-            hop = self._ring.next_hop(key) if self._ring.phase is Phase.ACTIVE else None
+            hop = self._ring.next_hop(key) if self._ring.phase is PeerPhase.ACTIVE else None
             if hop is not None:
                 self._send(hop, m.TreeUp(self._ring.own, key, number, payload, hops))
         elif tree.parent is not None:

@@ -36,7 +36,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """A node on the way from a source to the root, and those of its leaf set that might help out."""
 
     node: Room
@@ -54,7 +54,7 @@ class Spot:
 class PlacementPolicy(Protocol):
     """Decides where instances run."""
 
-    def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[Step]]) -> dict[int, Spot]:
+    def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[PathStep]]) -> dict[int, Spot]:
         """Return a spot for every instance; `ways[i]` is the way of source i, its own node first, the root last."""
         ...
 
@@ -66,7 +66,7 @@ class AlongTheWay:
     easy: int = 1  # operators up to which a node counts as idle: below it the nearest wins, above it the least loaded
     crowded: int = 2  # operators beyond which a first chain goes to a neighbour of its data, if one runs fewer
 
-    def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[Step]]) -> dict[int, Spot]:
+    def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[PathStep]]) -> dict[int, Spot]:
         """Return a spot for every instance, stage by stage."""
         stages = max((wish.stage for wish in wishes), default=0)
         taken = _Taken()
@@ -83,7 +83,7 @@ class AlongTheWay:
             spots[wish.instance] = Spot(room.peer, step.node.peer)
         return spots
 
-    def _choose(self, step: Step, wish: Wish, taken: "_Taken", *, at_the_data: bool) -> Room:
+    def _choose(self, step: PathStep, wish: Wish, taken: "_Taken", *, at_the_data: bool) -> Room:
         rooms = _open(step) or [step.node]
         load = taken.load(step.node) + wish.operators
         if at_the_data and load <= min(step.node.capacity, max(self.crowded, wish.operators)):
@@ -108,7 +108,7 @@ class _Taken:
         self.operators[room.peer.id] = self.operators.get(room.peer.id, 0) + operators
 
 
-def _common_way(ways: Sequence[Sequence[Step]]) -> Sequence[Step]:
+def _common_way(ways: Sequence[Sequence[PathStep]]) -> Sequence[PathStep]:
     """Return the part of the ways that all have in common: from where the last of them joins up to the root."""
     shared = 0
     shortest = min(len(way) for way in ways)
@@ -118,12 +118,12 @@ def _common_way(ways: Sequence[Sequence[Step]]) -> Sequence[Step]:
     return ways[0][len(ways[0]) - shared :]
 
 
-def _open(step: Step) -> list[Room]:
+def _open(step: PathStep) -> list[Room]:
     """Return who takes instances at a place on the way: whoever is to leave for good has no capacity."""
     return [room for room in (step.node, *step.around) if room.capacity > 0]
 
 
-def _with_room(way: Sequence[Step], wanted: Step) -> Step:
+def _with_room(way: Sequence[PathStep], wanted: PathStep) -> PathStep:
     """Return the place on a way that is nearest to the wanted one and has anybody who takes instances."""
     at = way.index(wanted)
     able = [(abs(number - at), number) for number, step in enumerate(way) if _open(step)]

@@ -4,15 +4,15 @@ import threading
 from dataclasses import dataclass, field
 
 from headwater.dataflow.graph import Graph
+from headwater.engine.status import AppState
 from headwater.model.errors import HeadwaterError
 from headwater.model.ids import AppId
 from headwater.runtime.sinks import SinkTask
 from headwater.runtime.sources import SourceTask
-from headwater.runtime.status import AppState
 
 
 @dataclass(slots=True)
-class App:
+class NodeApp:
     """An app on this node."""
 
     id: AppId

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.dataflow.stream import Flow
+from headwater.engine.status import AppStatus
 from headwater.model.errors import ConfigError
-from headwater.runtime.config import NodeConfig
 from headwater.runtime.node import Node
-from headwater.runtime.status import AppStatus
+from headwater.workers.config import NodeConfig
 
 
 def run_to_end(flow: Flow, settings: Mapping[str, Any]) -> AppStatus:

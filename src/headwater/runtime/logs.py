@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import orjson
 
-from headwater.connectors.locks import FileLock, LockHeld, file_beside, this_process, told
 from headwater.model.errors import ConfigError
+from headwater.storage.locks import FileLock, LockHeld, file_beside, this_process, told
 
 # A node logs for years on the disk that holds its store: with the older files, 40 MB are months of what goes well and
 # hours of what goes wrong over and over.
@@ -42,7 +42,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class TextLines(logging.Formatter):
+class TextLogLines(logging.Formatter):
     """`12:03:59 warning runtime.node: the store is full`: for people."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -54,7 +54,7 @@ class TextLines(logging.Formatter):
         return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
 
 
-class JsonLines(logging.Formatter):
+class JsonLogLines(logging.Formatter):
     """One object a line: ts, level, logger, message, and the fields a caller added."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -92,7 +92,7 @@ def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
 
 def _logged_to(form: LogFormat, file: Path | None) -> Iterator[None]:
     handler = _Stderr() if file is None else _file(file)
-    handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
+    handler.setFormatter(JsonLogLines() if form is LogFormat.JSON else TextLogLines())
     handler.addFilter(lambda record: _QUIET.isdisjoint(Path(record.pathname).parts))
     wanted = logging.INFO if file is not None or form is LogFormat.JSON else logging.WARNING
     handler.setLevel(wanted)  # a logger further down may let more through, for others who listen

@@ -15,10 +15,10 @@ from prometheus_client.registry import Collector
 
 from headwater.engine.ledger import Ledger
 from headwater.engine.pressure import Level
+from headwater.engine.status import AppStatus, Latency, NodeStatus, OperatorStatus
 from headwater.model.errors import ConfigError
 from headwater.runtime.node import Node
-from headwater.runtime.sockets import why_not_bound
-from headwater.runtime.status import AppStatus, Latency, NodeStatus, OperatorStatus
+from headwater.workers.sockets import why_not_bound
 
 HOST: Final = "127.0.0.1"
 LEVELS: Final = tuple(Level)  # the level as a number is its place here, from flowing (0) to shedding (3)

@@ -21,35 +21,35 @@ from headwater.dataflow.graph import Graph
 from headwater.dataflow.stream import Flow
 from headwater.engine.events import AppAdded, AppHalted, AppRemoved, Event
 from headwater.engine.ledger import Ledger
-from headwater.engine.opening import queues_of
 from headwater.engine.plans import source_outlets
 from headwater.engine.pressure import Pressure
+from headwater.engine.queue_loading import queues_of
 from headwater.engine.queues import Queue
-from headwater.engine.reports import Trouble
+from headwater.engine.reports import RowTrouble
 from headwater.engine.scheduler import Scheduler
+from headwater.engine.status import AppState, NodeStatus
 from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
 from headwater.model.ids import AppId, InstanceId
-from headwater.runtime.address import NodeAddress, this_machine
-from headwater.runtime.app import App
-from headwater.runtime.cluster import reach_master
-from headwater.runtime.code import pack_graph
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.dispatcher import Dispatcher
-from headwater.runtime.pool import Pool
+from headwater.runtime.app import NodeApp
+from headwater.runtime.node_status import node_status
+from headwater.runtime.process_tuning import this_process
 from headwater.runtime.registry import Registry, Upgrade
-from headwater.runtime.remote_port import RemotePort
-from headwater.runtime.shared_spark import SharedSpark
 from headwater.runtime.sinks import SinkPump, Sinks, SinkTask, close_sink, open_sink
 from headwater.runtime.sources import SourcePump, SourceTask, close_source, open_source
-from headwater.runtime.sql import needs_driver
-from headwater.runtime.status import AppState, NodeStatus
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.temporary import Temporary
-from headwater.runtime.this_process import this_process
-from headwater.runtime.voices import thread_of
-from headwater.runtime.watch import node_status
-from headwater.runtime.worker import now_us
-from headwater.runtime.workforce import Workforce
+from headwater.spark.address import NodeAddress, this_machine
+from headwater.spark.sql import needs_driver
+from headwater.spark.standalone import reach_master
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.temporary import Temporary
+from headwater.workers.clock import now_us
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.code import pack_graph
+from headwater.workers.local.dispatcher import Dispatcher
+from headwater.workers.local.pool import Pool
+from headwater.workers.local.shared_session import SharedSpark
+from headwater.workers.local.workforce import Workforce
+from headwater.workers.log_context import thread_of
+from headwater.workers.remote.remote_port import RemotePort
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Node:
         self.store = LmdbStore(directory, disk_bytes=self.config.pressure.disk_bytes, power_safe=self.config.power_safe)
         self._run = Temporary("run", has_sockets=True)
         self._run_directory = self._run.path
-        self.apps: dict[str, App] = {}
+        self.apps: dict[str, NodeApp] = {}
         self.notes: list[str] = []
         self._broken = ""  # by which mistake of ours, since when nothing goes on here
         self.pressure = Pressure(self.config.pressure)
@@ -205,7 +205,7 @@ class Node:
         self.sinks.start()
         self._housekeeper.start()
 
-    def deploy(self, flow: Flow, *, upgrade: Upgrade | None = None, reads: bool = True) -> App:
+    def deploy(self, flow: Flow, *, upgrade: Upgrade | None = None, reads: bool = True) -> NodeApp:
         """Compile a flow and run it; a flow this store knows goes on where it stood.
 
         With an upgrade it goes on where another version of it stood; one that does not read lets through what waits.
@@ -225,7 +225,7 @@ class Node:
             else:
                 app_id, codes = self.registry.register(graph)
             sources, sinks = self._open_connectors(app_id, graph, reads=reads)
-            app = App(app_id, graph, codes, sources, sinks, now_us(), draining=not reads)
+            app = NodeApp(app_id, graph, codes, sources, sinks, now_us(), draining=not reads)
             self.apps[graph.name] = app
             self.begin(app)
         self._tell(f"flow {graph.name!r} runs with {graph.instance_count} queues")
@@ -249,7 +249,7 @@ class Node:
             undo.pop_all()
         return sources, sinks
 
-    def begin(self, app: App) -> None:
+    def begin(self, app: NodeApp) -> None:
         """Let an app run; of one that is a part, workers run nothing before they are told what."""
         queues = self._queues_of(app)
         codes = {
@@ -276,7 +276,7 @@ class Node:
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
         pack_graph(graph)  # which is remembered for as long as the graph is
 
-    def _queues_of(self, app: App) -> tuple[Queue, ...]:
+    def _queues_of(self, app: NodeApp) -> tuple[Queue, ...]:
         graph = app.graph
         on_driver = {
             number for chain in graph.chains if needs_driver(graph.named_operators(chain)) for number in chain.instances
@@ -285,18 +285,18 @@ class Node:
             here = () if app.is_part else None
             return queues_of(snapshot, graph, app.id, now_us(), on_driver=on_driver, here=here)
 
-    def wait(self, app: App, timeout_s: float | None = None) -> bool:
+    def wait(self, app: NodeApp, timeout_s: float | None = None) -> bool:
         """Wait until an app has finished or failed."""
         return app.done.wait(timeout_s)
 
-    def drain(self, app: App, timeout_s: float) -> bool:
+    def drain(self, app: NodeApp, timeout_s: float) -> bool:
         """Stop an app's sources and let what is under way reach the sinks; then the app is stopped."""
         app.draining = True
         for source in app.sources:
             source.ended = True
         return self.wait(app, timeout_s)
 
-    def halt(self, app: App) -> None:
+    def halt(self, app: NodeApp) -> None:
         """Stop an app and keep what it has in the store, so that it can go on later."""
         self._end_app(app, AppState.STOPPED, None)
         self._settle(app)
@@ -305,7 +305,7 @@ class Node:
         """Stop an app and delete everything the store has of it; others run on."""
         self.registry.delete(self.retire(name))
 
-    def retire(self, name: str) -> App:
+    def retire(self, name: str) -> NodeApp:
         """Stop an app and know it no more; what the store has of it stays."""
         with self._deploying:
             app = self.apps.pop(name, None)
@@ -319,7 +319,7 @@ class Node:
                 time.sleep(0.002)
             return app
 
-    def _end_app(self, app: App, state: AppState, error: HeadwaterError | None) -> None:
+    def _end_app(self, app: NodeApp, state: AppState, error: HeadwaterError | None) -> None:
         """Let nothing of the app run any further; from any thread. What is open is closed by `_settle`."""
         with self._ending:
             if app.state is not AppState.RUNNING:
@@ -329,7 +329,7 @@ class Node:
             source.ended = True
         self.dispatcher.post([AppHalted(app.id)])
 
-    def _settle(self, app: App) -> None:
+    def _settle(self, app: NodeApp) -> None:
         """Close the sources and sinks of an app that has ended. Not from a pump's thread: it waits for the pumps."""
         with self._settling:
             if not app.settled:
@@ -346,7 +346,7 @@ class Node:
             error = failure if isinstance(failure, HeadwaterError) else EngineError(str(failure))
             self._end_app(app, AppState.FAILED, error)
 
-    def _on_trouble(self, app_id: AppId, trouble: Trouble) -> None:
+    def _on_trouble(self, app_id: AppId, trouble: RowTrouble) -> None:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
         if app is not None:
             error = UserCodeError(app.name, trouble.operator, trouble.error, trouble.line, trouble.row)
@@ -390,7 +390,7 @@ class Node:
                 for sink in app.sinks:
                     sink.forget_old()
 
-    def _is_finished(self, app: App) -> bool:
+    def _is_finished(self, app: NodeApp) -> bool:
         if not all(source.ended for source in app.sources):
             return False
         busy = self.dispatcher.ask(
@@ -402,7 +402,7 @@ class Node:
         )
         return not busy
 
-    def ledger(self, app: App) -> Ledger:
+    def ledger(self, app: NodeApp) -> Ledger:
         """Add up an app's ledger as of now."""
         return self.registry.ledger(app)
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from headwater.model.errors import ConfigError
 from headwater.model.peers import PEERS_OF_A_MACHINE_MAX, capacities_among, peer_capacities
-from headwater.runtime.address import address_of, host_and_port
-from headwater.runtime.config import cores_here
 from headwater.runtime.settings import NodeSettings
+from headwater.spark.address import address_of, host_and_port
+from headwater.workers.config import cores_here
 
 STORE: Final = "store"  # below the data of one peer
 

@@ -14,19 +14,25 @@ import msgspec
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.manifest import Manifest, manifest_of
 from headwater.dataflow.succession import Succession, UpgradeRefused, succession, takes_rows_of
-from headwater.engine.adopting import adopt, adopt_as_it_lies, rows_waiting
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.positions import read_record
-from headwater.engine.store import Snapshot, Transaction, app_prefixes, app_record_key, code_key, code_prefix
+from headwater.engine.state_adoption import adopt, adopt_as_it_lies, rows_waiting
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError, StoreError
 from headwater.model.ids import AppId
-from headwater.runtime.app import App
-from headwater.runtime.code import pack_graph
-from headwater.runtime.store import LmdbStore
+from headwater.model.store_contract import Snapshot, Transaction
+from headwater.model.store_layout import (
+    LAST_APP_KEY,
+    RUBBISH_PREFIX,
+    app_prefixes,
+    app_record_key,
+    code_key,
+    code_prefix,
+)
+from headwater.runtime.app import NodeApp
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.local.code import pack_graph
 
-LAST_NUMBER: Final = b"!apps"
-RUBBISH_PREFIX: Final = b"!rubbish/"
 SLICE: Final = 1_000  # keys of one commit, which others wait for
 
 
@@ -151,7 +157,7 @@ class Registry:
                 "let them through with that version first: headwater run OLD.py --store DIR --drain"
             )
 
-    def delete(self, app: App) -> None:
+    def delete(self, app: NodeApp) -> None:
         """Delete everything the store has of an app that runs no more."""
         with self._store.write() as txn:
             _discard(txn, app.kept_as or app.name, app.id)
@@ -179,7 +185,7 @@ class Registry:
                 txn.delete(key)
         return len(keys) == SLICE
 
-    def ledger(self, app: App) -> Ledger:
+    def ledger(self, app: NodeApp) -> Ledger:
         """Add up an app's ledger as of now."""
         numbers = {declared.name: number for number, declared in enumerate(app.graph.declarations)}
         with self._store.read() as snapshot:
@@ -242,6 +248,6 @@ def _rubbish_key(number: int) -> bytes:
 
 
 def _next_number(txn: Transaction) -> int:
-    number = int.from_bytes(txn.get(LAST_NUMBER) or b"", "big") + 1
-    txn.put(LAST_NUMBER, number.to_bytes(4, "big"))
+    number = int.from_bytes(txn.get(LAST_APP_KEY) or b"", "big") + 1
+    txn.put(LAST_APP_KEY, number.to_bytes(4, "big"))
     return number

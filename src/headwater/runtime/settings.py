@@ -13,17 +13,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.links.credentials import Credentials, insecure_node, load_credentials
+from headwater.links.credentials import refuse_insecure_beyond_loopback as refuse_beyond_loopback
+from headwater.links.emulation import LinkTable, read_links
+from headwater.links.wire import WireConfig
 from headwater.model.errors import ConfigError, HeadwaterError
 from headwater.model.ids import checked_name
 from headwater.model.peers import PEERS_OF_A_MACHINE_MAX
 from headwater.model.quoting import quoted
-from headwater.runtime.address import ADDRESS_FORM, host_and_port
-from headwater.runtime.cluster import masters_of
-from headwater.runtime.config import NodeConfig, cores_here
-from headwater.runtime.links.credentials import Credentials, insecure_node, load_credentials
-from headwater.runtime.links.credentials import refuse_insecure_beyond_loopback as refuse_beyond_loopback
-from headwater.runtime.links.emulation import LinkTable, read_links
-from headwater.runtime.links.wire import WireConfig
+from headwater.spark.address import ADDRESS_FORM, host_and_port
+from headwater.spark.standalone import masters_of
+from headwater.workers.config import NodeConfig, cores_here
 
 ENVIRONMENT: Final = "HEADWATER_NODE_"
 CONFIG: Final = "config"

@@ -11,19 +11,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.connectors.locks import Locks, this_process
 from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter, resources_of
+from headwater.engine.dequeue import Taken, advance, take
 from headwater.engine.events import Event, RowsGone
 from headwater.engine.positions import ConnectorRecord, read_record, write_record
+from headwater.engine.queue_records import read_queue
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import TERM_KEY, Transaction, read_queue
-from headwater.engine.taking import Taken, advance, take
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.voices import thread_of
-from headwater.runtime.worker import now_us
+from headwater.model.store_contract import Transaction
+from headwater.model.store_layout import TERM_KEY
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.locks import Locks, this_process
+from headwater.workers.clock import now_us
+from headwater.workers.log_context import thread_of
 
 log = logging.getLogger(__name__)
 

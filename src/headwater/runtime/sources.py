@@ -14,7 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.connectors.locks import Locks, this_process
 from headwater.dataflow.connectors import (
     Acknowledging,
     Ended,
@@ -26,24 +25,27 @@ from headwater.dataflow.connectors import (
     Watched,
     resources_of,
 )
-from headwater.engine.cutting import ROW_BYTES_MAX
+from headwater.engine.entry_split import ROW_BYTES_MAX
 from headwater.engine.events import Event, RowsGone, RowsPut
-from headwater.engine.intake import keep_position, lay_out, lay_out_end, put_all, without_giants
 from headwater.engine.plans import Outlet
 from headwater.engine.positions import ConnectorRecord, read_record
 from headwater.engine.pressure import Pressure
+from headwater.engine.queue_records import read_queue, shed_oldest
 from headwater.engine.queues import Queues
 from headwater.engine.schemas import Schemas
-from headwater.engine.store import TERM_KEY, Transaction, read_queue, shed_oldest
+from headwater.engine.source_commit import keep_position, lay_out, lay_out_end, put_all, without_giants
 from headwater.model.batch import Stamp
 from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.keys import WrongKey
 from headwater.model.quoting import listed, quoted
-from headwater.runtime.dozing import Doze
-from headwater.runtime.store import LmdbStore
-from headwater.runtime.voices import thread_of
-from headwater.runtime.worker import now_us
+from headwater.model.store_contract import Transaction
+from headwater.model.store_layout import TERM_KEY
+from headwater.runtime.wakeup import Doze
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.locks import Locks, this_process
+from headwater.workers.clock import now_us
+from headwater.workers.log_context import thread_of
 
 log = logging.getLogger(__name__)
 

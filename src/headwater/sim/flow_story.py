@@ -13,7 +13,7 @@ from headwater.dataflow.graph import Graph
 from headwater.model.time import SECOND
 from headwater.sim.faults import Fault
 from headwater.sim.flows import FlowWorld, Outputs
-from headwater.sim.story import Failure, Outcome, Story
+from headwater.sim.story import Failure, Story, StoryOutcome
 from headwater.sim.troubled import Broken
 
 DONE_S: Final = 3_600  # of virtual time after healing, for all rows to arrive
@@ -68,7 +68,7 @@ class FlowStory(Story):
             raise Broken(f"rows are still under way {DONE_S} s after healing: {ledgers}", *world.concerned())
         world.check_outputs(self._expected)
 
-    def _outcome(self, failure: Failure | None) -> Outcome:
+    def _outcome(self, failure: Failure | None) -> StoryOutcome:
         return replace(super()._outcome(failure), flow=self._written)
 
     @property

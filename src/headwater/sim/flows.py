@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
-from headwater.dataflow.graph import Graph
-from headwater.engine.ledger import Ledger, whole_ledger
-from headwater.model.peers import Peer, key_of
-from headwater.model.time import SECOND, Instant
-from headwater.node.events import (
+from headwater.control.app_spec import app_spec
+from headwater.control.messages.app_messages import Placed
+from headwater.control.messages.events import (
     AppSubmitted,
     AwaitInstance,
     DrainWanted,
     EmptyInstance,
-    NodeConfig,
+    MachineConfig,
     NodeEffect,
     NodeEvent,
     NodeStarted,
@@ -34,14 +32,16 @@ from headwater.node.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.node.messages import Placed
-from headwater.node.node import Node
-from headwater.node.specs import app_spec
-from headwater.sim.memory_store import MemoryStore
+from headwater.control.node import NodeMachine
+from headwater.dataflow.graph import Graph
+from headwater.engine.ledger import Ledger, whole_ledger
+from headwater.model.peers import Peer, key_of
+from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
-from headwater.sim.plant import Disk, Plant, Row, ledger_in
+from headwater.sim.simulated_engine import Disk, Row, SimulatedEngine, ledger_in
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
+from headwater.storage.memory_store import MemoryStore
 
 BACK_S: Final = 25.0  # after which a node is back that elsewhere would be gone for good
 ROWS_MAX: Final = 100_000  # of a flow that is to end: more would take minutes for every seed
@@ -51,10 +51,10 @@ TOLD_ROWS: Final = 3  # of those that are missing or too many
 Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
 
 
-class PlantedNode(Node):
+class PlantedNode(NodeMachine):
     """A node with an engine behind it: the two tell one another what happens, until neither has anything to say."""
 
-    def __init__(self, own: Peer, config: NodeConfig, rng: Random, plant: Plant) -> None:
+    def __init__(self, own: Peer, config: MachineConfig, rng: Random, plant: SimulatedEngine) -> None:
         """Put the two together."""
         super().__init__(own, config, rng, dock=plant)
         self.plant = plant
@@ -115,7 +115,10 @@ class FlowWorld(TroubledWorld):
         store = self._stores.setdefault(address, MemoryStore())
         disk = Disk(Random(f"{self.seed}/{address}/disk/{self._starts}"), lambda: self.disks.sync_us(address))
         return PlantedNode(
-            peer, self._config_of(peer), rng, Plant(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote)
+            peer,
+            self._config_of(peer),
+            rng,
+            SimulatedEngine(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote),
         )
 
     def _wrote(self, app: str, sink: str, rows: list[Row]) -> None:
@@ -155,7 +158,7 @@ class FlowWorld(TroubledWorld):
             case NoteRefused(sender, why):
                 raise Broken(f"{address} refused what {sender} sent: {why}", address)
 
-    def _keep_placed(self, owner: Node, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
+    def _keep_placed(self, owner: NodeMachine, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
         """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
         if self.nodes.get(owner.own.address) is owner:
             self._placed[app] = (placed, has_run)
@@ -218,7 +221,7 @@ class FlowWorld(TroubledWorld):
 
     # --- the truth ----------------------------------------------------------------------------------------------------
 
-    def plants(self) -> Iterator[tuple[str, Plant]]:
+    def plants(self) -> Iterator[tuple[str, SimulatedEngine]]:
         """Yield the engines of all nodes that are up."""
         for address, node in sorted(self.nodes.items()):
             assert isinstance(node, PlantedNode)
@@ -289,7 +292,7 @@ def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, 
     Raises Broken if a function of it does, or if it has no end; `tell` hears of its rows and seconds on the way.
     """
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
-    plant = Plant(
+    plant = SimulatedEngine(
         MemoryStore(),
         Disk(Random(0), lambda: 0),
         lambda flow: graph,

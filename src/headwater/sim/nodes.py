@@ -7,15 +7,20 @@ from typing import Final, get_args
 
 import msgspec
 
-from headwater.model.peers import NodeId, Peer, key_of
-from headwater.model.time import Instant
-from headwater.node.deployment import AppPhase
-from headwater.node.events import (
+from headwater.control.messages.app_messages import (
+    BULKY,
+    AnyNodeMessage,
+    AppSpec,
+    ChainSpec,
+    ControlMessage,
+    RegisterEntry,
+)
+from headwater.control.messages.events import (
     AppEndWanted,
     AppSubmitted,
     LeaveWanted,
+    MachineConfig,
     MessageReceived,
-    NodeConfig,
     NodeEffect,
     NodeEvent,
     NodeStarted,
@@ -26,8 +31,10 @@ from headwater.node.events import (
     NoteStewardFound,
     SendMessage,
 )
-from headwater.node.messages import BULKY, AnyNodeMessage, AppSpec, ChainSpec, ControlMessage, Entry
-from headwater.node.node import Node
+from headwater.control.node import NodeMachine
+from headwater.control.steward.deployment import AppPhase
+from headwater.model.peers import NodeId, Peer, key_of
+from headwater.model.time import Instant
 from headwater.sim.disks import Disks
 from headwater.sim.network import Links
 from headwater.sim.rings import owner_among, ring_faults
@@ -36,7 +43,7 @@ from headwater.sim.world import World
 _ABOUT_APPS: Final = frozenset(get_args(ControlMessage))
 
 
-class NodeWorld(World[Node]):
+class NodeWorld(World[NodeMachine]):
     """Nodes with all their machines."""
 
     bulky = BULKY
@@ -47,13 +54,13 @@ class NodeWorld(World[Node]):
         *,
         zones: int = 3,
         links: Links | None = None,
-        config: NodeConfig | None = None,
+        config: MachineConfig | None = None,
         check_each: bool = False,
         on_wire: bool = False,
     ) -> None:
         """Begin without nodes; `on_wire` encodes and decodes every message."""
         super().__init__(seed, zones=zones, links=links, check_each=check_each)
-        self.config = config or NodeConfig()
+        self.config = config or MachineConfig()
         self.submitted: dict[str, tuple[str, Instant]] = {}  # where an app was submitted, and when
         self.specs: dict[str, AppSpec] = {}
         self.runs_since: dict[str, Instant] = {}
@@ -66,7 +73,7 @@ class NodeWorld(World[Node]):
         self._on_wire = on_wire
 
     @property
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self) -> dict[str, NodeMachine]:
         """The nodes, by address."""
         return self.machines
 
@@ -111,10 +118,10 @@ class NodeWorld(World[Node]):
 
     # --- driving ------------------------------------------------------------------------------------------------------
 
-    def _made(self, peer: Peer, rng: Random) -> Node:
-        return Node(peer, self._config_of(peer), rng)
+    def _made(self, peer: Peer, rng: Random) -> NodeMachine:
+        return NodeMachine(peer, self._config_of(peer), rng)
 
-    def _config_of(self, peer: Peer) -> NodeConfig:
+    def _config_of(self, peer: Peer) -> MachineConfig:
         capacity = self.capacities.get(peer.address)
         return self.config if capacity is None else replace(self.config, capacity=capacity)
 
@@ -145,7 +152,7 @@ class NodeWorld(World[Node]):
         else:
             self.timeline.at(written, self._send_written, self.machines[address], to, message)
 
-    def _send_written(self, machine: Node, to: str, message: AnyNodeMessage) -> None:
+    def _send_written(self, machine: NodeMachine, to: str, message: AnyNodeMessage) -> None:
         if self.machines.get(machine.own.address) is machine:
             self.transmit(machine.own.address, to, message)
 
@@ -213,7 +220,7 @@ class NodeWorld(World[Node]):
         runs = [f"{app} should have ended, and {number} runs on {where}" for number, where in self._hosts(app).items()]
         return runs + [f"{app} should have ended, and {address} is in its tree" for address in self.members(app)]
 
-    def _misplaced(self, app: str, entry: Entry, hosts: dict[int, list[str]]) -> list[str]:
+    def _misplaced(self, app: str, entry: RegisterEntry, hosts: dict[int, list[str]]) -> list[str]:
         placed = {one.instance: [one.host.address] for one in entry.placed}
         return [
             f"{app}: instance {number} should run on {placed.get(number)} and runs on {hosts.get(number)}"

@@ -15,7 +15,7 @@ from headwater.overlay.events import (
     Event,
     LeavingWanted,
     OverlayConfig,
-    Phase,
+    PeerPhase,
     Received,
     Send,
     SendingWanted,
@@ -124,7 +124,7 @@ def ring_faults(rings: Mapping[str, Ring], leaf_side: int) -> list[str]:
     peers = sorted(ring.own for ring in rings.values())
     found = []
     for ring in rings.values():
-        if ring.phase is not Phase.ACTIVE:
+        if ring.phase is not PeerPhase.ACTIVE:
             found.append(f"{ring.own} is {ring.phase}")
             continue
         wanted = {peer.id for peer in _true_leaves(peers, ring.own, leaf_side)}

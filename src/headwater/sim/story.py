@@ -59,7 +59,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StoryOutcome:
     """How the story of a seed ended."""
 
     seed: int
@@ -81,7 +81,7 @@ class Outcome:
         return f"headwater sim{flow} --seed {self.seed} --faults {self.faults} --nodes {self.nodes}"
 
 
-def told(seed: int, faults: str, nodes: int | None = None, tell: Callable[[str], None] | None = None) -> Outcome:
+def told(seed: int, faults: str, nodes: int | None = None, tell: Callable[[str], None] | None = None) -> StoryOutcome:
     """Let the story of a seed happen, and return how it ended."""
     return Story(seed, faults, nodes, tell).run()
 
@@ -129,7 +129,7 @@ class Story:
     def _acts(self) -> Sequence[Callable[[], None]]:
         return (self._grow, self._deploy, self._suffer, self._heal, self._probe)
 
-    def run(self) -> Outcome:
+    def run(self) -> StoryOutcome:
         """Let it happen."""
         failure = None
         try:
@@ -147,9 +147,9 @@ class Story:
         at_s = self._world.timeline.now / SECOND
         return Failure(what=what, at_s=at_s, lately=tuple(self._witness.lately(concerned)))
 
-    def _outcome(self, failure: Failure | None) -> Outcome:
+    def _outcome(self, failure: Failure | None) -> StoryOutcome:
         world = self._world
-        return Outcome(
+        return StoryOutcome(
             seed=self._seed,
             faults=self._names,
             nodes=self._nodes,

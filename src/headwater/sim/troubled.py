@@ -22,11 +22,9 @@ from itertools import combinations
 from random import Random
 from typing import Any, Final
 
-from headwater.model.peers import Peer, peer_capacities
-from headwater.model.time import SECOND, Instant
-from headwater.node.deployment import ENDS, AppPhase
-from headwater.node.events import (
-    NodeConfig,
+from headwater.control.messages.app_messages import RegisterEntry
+from headwater.control.messages.events import (
+    MachineConfig,
     NodeEffect,
     NodeStarted,
     NoteDelivered,
@@ -34,8 +32,10 @@ from headwater.node.events import (
     NoteStewardFound,
     StartInstance,
 )
-from headwater.node.messages import Entry
-from headwater.node.node import Node
+from headwater.control.node import NodeMachine
+from headwater.control.steward.deployment import ENDS, AppPhase
+from headwater.model.peers import Peer, peer_capacities
+from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
 from headwater.sim.nodes import NodeWorld
 from headwater.sim.witness import Witness
@@ -65,13 +65,13 @@ class TroubledWorld(NodeWorld):
         self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
     ) -> None:
         """Begin without nodes; `links_fail` if any fault is going to touch the network."""
-        super().__init__(seed, zones=zones, links=links, config=NodeConfig(), check_each=True)
+        super().__init__(seed, zones=zones, links=links, config=MachineConfig(), check_each=True)
         self.witness: Witness = witness
         self.is_healed = False
         self.happened: Counter[str] = Counter()
         self.delivered: dict[bytes, list[str]] = {}
         self.handed_down: dict[bytes, list[str]] = {}
-        self._takers: dict[bytes, list[Node]] = {}
+        self._takers: dict[bytes, list[NodeMachine]] = {}
         self._links_fail = links_fail
         self._capacity_rng = Random(f"{seed}/capacities")
         self._on_a_host_max = max(1, nodes // HOSTS_MIN)
@@ -81,8 +81,8 @@ class TroubledWorld(NodeWorld):
         self._orphans: set[str] = set()  # apps whose owner was lost
         self._undecided: set[str] = set()  # apps whose end was wanted of an owner that was lost
         self._knower_losses: dict[str, list[Instant]] = {}
-        self._knew: dict[str, dict[Node, Instant]] = {}  # who was seen to know of an app, and when last
-        self._knew_end: dict[str, dict[Node, Instant]] = {}
+        self._knew: dict[str, dict[NodeMachine, Instant]] = {}  # who was seen to know of an app, and when last
+        self._knew_end: dict[str, dict[NodeMachine, Instant]] = {}
         self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
         self._excused: set[str] = set()
         self._second, self._sent = 0, 0  # messages in the present second
@@ -256,7 +256,7 @@ class TroubledWorld(NodeWorld):
                 self.end_wanted.discard(app)
                 self._undecided.add(app)
 
-    def _knower_lost(self, app: str, besides: Node) -> None:
+    def _knower_lost(self, app: str, besides: NodeMachine) -> None:
         now = self.timeline.now
         losses = self._knower_losses.setdefault(app, [])
         losses.append(now)
@@ -275,13 +275,15 @@ class TroubledWorld(NodeWorld):
             for app in _ends_known_to(node):
                 self._knew_end.setdefault(app, {})[node] = self.timeline.now
 
-    def _of_late(self, knew: dict[str, dict[Node, Instant]], app: str, besides: Node) -> list[Node]:
+    def _of_late(
+        self, knew: dict[str, dict[NodeMachine, Instant]], app: str, besides: NodeMachine
+    ) -> list[NodeMachine]:
         """Return the nodes that live and knew something of an app until lately, or still do."""
         since = self.timeline.now - SECONDS_TO_COPY * SECOND
         living = set(self.nodes.values()) - {besides}
         return [node for node, at in knew.get(app, {}).items() if node in living and at >= since]
 
-    def _losses_excusing(self, app: str, lost: Node) -> int:
+    def _losses_excusing(self, app: str, lost: NodeMachine) -> int:
         """Return how many losses of those who knew of an app, of late, explain that nobody does."""
         keepers = 2 * self.config.replicas_side
         if self._of_late(self._knew, app, besides=lost):
@@ -304,7 +306,7 @@ class TroubledWorld(NodeWorld):
             and max(self._hindered.get((address, other), never), self._hindered.get((other, address), never)) < since
         ]
 
-    def entries(self, app: str) -> list[tuple[str, Entry]]:
+    def entries(self, app: str) -> list[tuple[str, RegisterEntry]]:
         """Return all entries of an app in the registers of stewards, with their addresses."""
         return [
             (address, node.register.entries[app])
@@ -346,12 +348,12 @@ class TroubledWorld(NodeWorld):
         yield from (address for address, node in self.nodes.items() if not node.is_active)
 
 
-def _known_to(node: Node) -> set[str]:
+def _known_to(node: NodeMachine) -> set[str]:
     """Return the apps that a node knows of, as their steward or as a keeper of its register."""
     return {*node.register.entries, *(app for copy in node.register.copies.values() for app in copy.entries)}
 
 
-def _ends_known_to(node: Node) -> set[str]:
+def _ends_known_to(node: NodeMachine) -> set[str]:
     """Return the apps that a node knows to have ended, or to be ending."""
     copies = (entry for copy in node.register.copies.values() for entry in copy.entries.values())
     return {entry.spec.name for entry in (*node.register.entries.values(), *copies) if entry.phase in ENDS}

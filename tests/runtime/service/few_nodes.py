@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import uvloop
 
+from headwater.client.cluster import Cluster
+from headwater.control.messages.events import NodeStarted
 from headwater.model.peers import NodeId
-from headwater.node.events import NodeStarted
-from headwater.runtime.authority import DENIED
-from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.service import NodeService
 from headwater.runtime.settings import NodeSettings
+from headwater.security.authority import DENIED
 
 PATIENCE_S: Final = 120.0
 

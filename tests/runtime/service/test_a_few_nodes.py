@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 import headwater as hw
+from headwater.client.cluster import Cluster
+from headwater.client.connection import NodeLost
+from headwater.client.flow_text import EndsText
+from headwater.client.requests import LogLine
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.explained import explained
+from headwater.links.requests import RequestRefused
+from headwater.loading.endpoints import Ends
+from headwater.loading.flow_file import load_flows
 from headwater.model.errors import ConfigError, EngineError, FlowError, HeadwaterError
-from headwater.runtime.ends import Ends
-from headwater.runtime.flow_file import load_flows
-from headwater.runtime.identity import Role
-from headwater.runtime.links.client import NodeLost
-from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.flow_text import EndsText
 from headwater.runtime.service.recent_log import remember_log
-from headwater.runtime.service.requests import LogLine
+from headwater.security.identity import Role
+from tests.links.wires import Cluster as Authority
 from tests.runtime.flows import by_sensor, expected_sums
-from tests.runtime.links.wires import Cluster as Authority
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 from tests.runtime.service.sums import rows_of, write_sums
 

@@ -7,13 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from headwater.model.peers import Peer, key_of
-from headwater.node.asking import Answer, Question
-from headwater.runtime.links.requests import RequestRefused, refusal_of
-from headwater.runtime.links.speech import Refusal
-from headwater.runtime.service import asking as room
-from headwater.runtime.service.asking import Asking, _read
-from headwater.runtime.service.questions import (
+from headwater.client.questions import (
     AnswerKind,
     LogsHere,
     Look,
@@ -23,7 +17,13 @@ from headwater.runtime.service.questions import (
     encoder,
     question_decoder,
 )
-from headwater.runtime.service.requests import LOG_LINES_MAX, PATIENCE_S_MAX, LogsTold
+from headwater.client.requests import LOG_LINES_MAX, PATIENCE_S_MAX, LogsTold
+from headwater.control.messages.peer_questions import Answer, PeerQuestion
+from headwater.links.requests import RequestRefused, refusal_of
+from headwater.links.speech import Refusal
+from headwater.model.peers import Peer, key_of
+from headwater.runtime.service import questioner as room
+from headwater.runtime.service.questioner import Asking, _read
 
 OWN = Peer(key_of("own"), "here", "zone")
 OTHER = Peer(key_of("other"), "there", "zone")
@@ -42,7 +42,7 @@ class Desk:
         self.now_s = 0.0
         self.asking = Asking(OWN, self._send, self._answer, Random(1), clock=lambda: self.now_s)
 
-    def _send(self, address: str, message: Question | Answer) -> None:
+    def _send(self, address: str, message: PeerQuestion | Answer) -> None:
         assert isinstance(message, Answer)
         self.sent.append(message)
 
@@ -53,7 +53,7 @@ class Desk:
 
     async def hear(self, number: int, sender: Peer = OTHER) -> None:
         """Hear a question, and give its answer time."""
-        self.asking.hear(Question(sender, number, encoder.encode(Look())))
+        self.asking.hear(PeerQuestion(sender, number, encoder.encode(Look())))
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -135,7 +135,7 @@ def test_nobody_answers_but_who_was_asked() -> None:
     told = encoder.encode(LogsTold([], ["asked"]))
 
     async def story() -> AnswerKind:
-        def send(to: str, message: Question | Answer) -> None:
+        def send(to: str, message: PeerQuestion | Answer) -> None:
             own.hear(Answer(stranger, message.number, encoder.encode(LogsTold([], ["guessed"]))))
             own.hear(Answer(OTHER, message.number, told))
 

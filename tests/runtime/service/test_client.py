@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
+from headwater.client.cluster import Cluster
 from headwater.model.errors import ConfigError
-from headwater.runtime.service.client import Cluster
 from tests.runtime.service.few_nodes import FewNodes
 
 
@@ -37,7 +37,7 @@ def test_a_user_whom_the_machine_knows_by_a_number_alone_is_called_by_that() -> 
     """As in containers that are run with some number."""
     story = (
         "import os\n"
-        "from headwater.runtime.service.client import user_credentials\n"
+        "from headwater.client.cluster import user_credentials\n"
         "for name in ('LOGNAME', 'USER', 'LNAME', 'USERNAME'): os.environ.pop(name, None)\n"
         "os.setuid(54321)\n"
         "print(user_credentials(None, insecure=True).identity.name)\n"

@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
+from headwater.client.flow_text import flow_texts
+from headwater.loading.module_isolation import only_beside
 from headwater.model.errors import FlowError
-from headwater.runtime.beside import only_beside
-from headwater.runtime.service.flow_text import flow_texts
 
 NAMES = 2_000
 

@@ -5,23 +5,23 @@ import asyncio
 import msgspec
 import pytest
 
+from headwater.client.questions import NodeRoom
+from headwater.client.requests import InstanceLine, PartLine, SourceLine, StatusTold
+from headwater.control.messages.app_messages import AppSpec, ChainSpec, Placed, Whence
 from headwater.engine.ledger import Ledger
 from headwater.model.peers import NodeId, Peer
-from headwater.node.messages import AppSpec, ChainSpec, Placed, Whence
-from headwater.runtime.service.keeping import Owned
-from headwater.runtime.service.looking import settled, status_told, unopened_line
-from headwater.runtime.service.questions import Room
-from headwater.runtime.service.requests import InstanceLine, PartLine, SourceLine, StatusTold
+from headwater.runtime.service.app_status import settled, status_told, unopened_line
+from headwater.runtime.service.records import OwnedRecord
 
 OWNER, HOST, EARLIER = (Peer(NodeId(bytes([n]) * 16), f"10.0.0.{n}:7100", "here") for n in (1, 2, 3))
 
 
-def owned() -> Owned:
+def owned() -> OwnedRecord:
     """An app with its source and sink at one node and all else at another, where it was not always."""
     chains = (ChainSpec("count", 1, 0, (0,), keeps=True), ChainSpec("out", 0, 1, (0,), keeps=True))
     spec = AppSpec("sums@1", OWNER.id, (OWNER,), chains)
     placed = (Placed(0, HOST, OWNER), Placed(1, OWNER, OWNER))
-    return Owned(spec, "sums", "ann", ("made",), placed, has_run=True, nodes=(OWNER, HOST, EARLIER))
+    return OwnedRecord(spec, "sums", "ann", ("made",), placed, has_run=True, nodes=(OWNER, HOST, EARLIER))
 
 
 def part(node: Peer, ledger: Ledger) -> PartLine:
@@ -67,12 +67,12 @@ def test_an_app_is_being_deployed_until_all_that_is_placed_has_been_started() ->
 def test_who_has_no_room_for_what_is_placed_there_is_told_with_what_to_do() -> None:
     """Else nobody knows why an app is being deployed for ever."""
     parts = [running(OWNER, 1), running(HOST)]
-    full = status_told(owned(), OWNER.address, parts, set(), {HOST.address: Room(8, 8)})
+    full = status_told(owned(), OWNER.address, parts, set(), {HOST.address: NodeRoom(8, 8)})
     assert full.missing == [
         "instance 0 (count) on 10.0.0.2:7100, which has no room for its 1 operators (8 of 8 run there): stop an app, "
         "start another node, or give one more --capacity"
     ]
-    idle = status_told(owned(), OWNER.address, parts, set(), {HOST.address: Room(7, 8)})
+    idle = status_told(owned(), OWNER.address, parts, set(), {HOST.address: NodeRoom(7, 8)})
     assert idle.missing == ["instance 0 (count) on 10.0.0.2:7100"]
 
 

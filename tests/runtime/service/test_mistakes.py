@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from headwater.control.messages.app_messages import EndKnown
+from headwater.control.messages.events import NodeEffect, NoteAppRuns, NotePlaced, SendMessage
 from headwater.model.errors import StoreFull
 from headwater.model.peers import Peer, key_of
-from headwater.node.events import NodeEffect, NoteAppRuns, NotePlaced, SendMessage
-from headwater.node.messages import EndKnown
 from headwater.overlay.messages import Heartbeat
 from headwater.overlay.mistakes import NoteMistake
 from headwater.runtime.service.mistakes import Mistakes

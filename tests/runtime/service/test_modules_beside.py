@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.client.cluster import Cluster
 from headwater.model.errors import StoreError
-from headwater.runtime.service.client import Cluster
 from headwater.runtime.service.service import NodeService
 from tests.runtime.service.few_nodes import FewNodes
 

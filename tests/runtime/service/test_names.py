@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from headwater.client.flow_text import EndsText, flow_texts
+from headwater.client.questions import Publish, Whereabouts
+from headwater.client.requests import Submit, Submitted
+from headwater.client.signing import signed
+from headwater.links.credentials import insecure_user
+from headwater.links.requests import Caller
 from headwater.model.errors import HeadwaterError
-from headwater.runtime.identity import Role
-from headwater.runtime.links.credentials import insecure_user
-from headwater.runtime.links.requests import Caller
 from headwater.runtime.service.directory import place_of
-from headwater.runtime.service.flow_text import EndsText, flow_texts
-from headwater.runtime.service.questions import Publish, Whereabouts
-from headwater.runtime.service.requests import Submit, Submitted
 from headwater.runtime.service.service import NodeService
-from headwater.runtime.service.signing import signed
+from headwater.security.identity import Role
 from tests.runtime.service.few_nodes import FewNodes
 
 ANN = Caller("ann", Role.OPERATE, "user ann")

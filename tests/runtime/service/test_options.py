@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.runtime.service.flow_text import EndsText, FlowText
-from headwater.runtime.service.options import options_in_common, with_kept
+from headwater.client.app_options import options_in_common, with_kept
+from headwater.client.flow_text import EndsText, FlowText
 
 
 def told(ends: EndsText, *settings: str) -> FlowText:

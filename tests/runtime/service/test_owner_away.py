@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from headwater.runtime.links.requests import RequestRefused
+from headwater.links.requests import RequestRefused
 from tests.runtime.flows import by_sensor, expected_sums
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 from tests.runtime.service.sums import rows_of, write_sums

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from headwater.client.flow_text import EndsText, FlowText, built, flow_texts, read_flow
+from headwater.client.signing import TEXT_BYTES_MAX, SignedFlow, Trust, UntrustedFlow, signed
+from headwater.control.messages.app_messages import FLOW_BYTES_MAX
+from headwater.links.credentials import Certified, insecure_user, load_credentials
 from headwater.model.errors import FlowError
-from headwater.node.messages import FLOW_BYTES_MAX
-from headwater.runtime.authority import open_authority, read_certificate, read_denied
-from headwater.runtime.identity import Role
-from headwater.runtime.links.credentials import Certified, insecure_user, load_credentials
-from headwater.runtime.service.flow_text import EndsText, FlowText, built, flow_texts, read_flow
-from headwater.runtime.service.signing import TEXT_BYTES_MAX, SignedFlow, Trust, UntrustedFlow, signed
-from tests.runtime.links.wires import Cluster as Authority
+from headwater.security.authority import open_authority, read_certificate, read_denied
+from headwater.security.identity import Role
+from tests.links.wires import Cluster as Authority
 
 MARKING: Final = """
 from pathlib import Path

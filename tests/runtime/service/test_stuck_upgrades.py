@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
+from headwater.client.cluster import Cluster
+from headwater.client.requests import StatusTold
+from headwater.links.requests import RequestRefused
 from headwater.model.errors import EngineError
-from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.requests import StatusTold
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes, free_port
 
 ROWS: Final = 1_000

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from headwater.model.time import SECOND
-from headwater.runtime.service.retrying import LONGEST_US, TROUBLES_BYTES_MAX, TROUBLES_MAX, Troubles
+from headwater.runtime.service.start_retries import LONGEST_US, TROUBLES_BYTES_MAX, TROUBLES_MAX, Troubles
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 
 COPYING: Final = """

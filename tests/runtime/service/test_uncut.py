@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from headwater.runtime.service.local import LocalNodes
+from headwater.runtime.service.local_cluster import LocalNodes
 from headwater.runtime.service.service import NodeService
-from headwater.runtime.service.uncut import uncut
+from headwater.runtime.service.shielded import uncut
 
 _begun, _may_go_on = threading.Event(), threading.Event()
 

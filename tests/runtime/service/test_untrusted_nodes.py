@@ -9,20 +9,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from headwater.engine.ledger import Ledger
-from headwater.model.peers import NodeId, Peer
-from headwater.node.asking import Answer
-from headwater.node.messages import AnyNodeMessage, ChainSpec, StartAsked
-from headwater.runtime.identity import Role
-from headwater.runtime.links.client import connect
-from headwater.runtime.links.credentials import Certified, Credentials, insecure_user, load_credentials
-from headwater.runtime.links.refusals import Reason
-from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.links.wire import Wire, WireConfig
-from headwater.runtime.service.asking import Asking, Refused
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.flow_text import FlowText, flow_texts
-from headwater.runtime.service.questions import (
+from headwater.client.cluster import Cluster
+from headwater.client.connection import connect
+from headwater.client.flow_text import FlowText, flow_texts
+from headwater.client.questions import (
     Adopt,
     FlowHere,
     KeepAccount,
@@ -31,13 +21,23 @@ from headwater.runtime.service.questions import (
     UpgradeHere,
     Whereabouts,
 )
-from headwater.runtime.service.requests import REQUESTS, FlowTold, GetFlow, StopApp, Submit, UpgradeApp
+from headwater.client.requests import REQUESTS, FlowTold, GetFlow, StopApp, Submit, UpgradeApp
+from headwater.client.signing import WISH_AGE_MAX, Checked, SignedFlow, Trust, signed, signed_wish
+from headwater.control.messages.app_messages import AnyNodeMessage, ChainSpec, StartAsked
+from headwater.control.messages.peer_questions import Answer
+from headwater.engine.ledger import Ledger
+from headwater.links.credentials import Certified, Credentials, insecure_user, load_credentials
+from headwater.links.refusals import Reason
+from headwater.links.requests import RequestRefused
+from headwater.links.wire import Wire, WireConfig
+from headwater.model.peers import NodeId, Peer
+from headwater.runtime.service.questioner import Asking, QuestionRefused
 from headwater.runtime.service.service import NodeService
-from headwater.runtime.service.signing import WISH_AGE_MAX, Checked, SignedFlow, Trust, signed, signed_wish
-from headwater.runtime.worker import now_us
+from headwater.security.identity import Role
+from headwater.workers.clock import now_us
+from tests.links.wires import Cluster as Authority
+from tests.links.wires import told, until
 from tests.runtime.flows import by_sensor, expected_sums
-from tests.runtime.links.wires import Cluster as Authority
-from tests.runtime.links.wires import told, until
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 from tests.runtime.service.sums import rows_of, write_sums
 
@@ -132,7 +132,7 @@ class Intruder:
 
     async def refused(self, node: NodeService, question: QuestionKind) -> str:
         """Ask a node for something that it refuses, and return its sentence."""
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(QuestionRefused) as refusal:
             await self.ask(node, question)
         return str(refusal.value)
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pytest
 
+from headwater.client.cluster import Cluster
+from headwater.client.flow_text import EndsText, FlowText, read_flow
+from headwater.client.questions import UpgradeHere
+from headwater.client.requests import StatusTold
+from headwater.links.requests import RequestRefused
 from headwater.model.errors import ConfigError, EngineError
-from headwater.runtime.links.requests import RequestRefused
-from headwater.runtime.service.client import Cluster
-from headwater.runtime.service.flow_text import EndsText, FlowText, read_flow
-from headwater.runtime.service.plant import Hold
-from headwater.runtime.service.questions import UpgradeHere
-from headwater.runtime.service.requests import StatusTold
+from headwater.runtime.service.engine_shell import HoldReason
 from tests.runtime.gates import Gate
 from tests.runtime.service.few_nodes import PATIENCE_S, FewNodes
 
@@ -350,6 +350,6 @@ def test_a_node_that_runs_nothing_of_the_next_version_can_leave(few: FewNodes, v
         running(cluster, few, version(1_000))
         cluster.wait("counting", PATIENCE_S)
         (part,) = few.nodes[1].plant.parts.values()
-        few.nodes[1].plant.hold(part, Hold.ADOPTED)
+        few.nodes[1].plant.hold(part, HoldReason.ADOPTED)
         few.do(few.nodes[1].leftovers.look())
-        assert part.kept.hold is Hold.NONE
+        assert part.kept.hold is HoldReason.NONE

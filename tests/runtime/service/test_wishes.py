@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater.control.messages import app_messages as m
+from headwater.control.messages.events import AwaitInstance, StopInstance
+from headwater.links.refusals import Reason
 from headwater.model.peers import Peer, key_of
-from headwater.node import messages as m
-from headwater.node.events import AwaitInstance, StopInstance
-from headwater.runtime.links.refusals import Reason
+from headwater.runtime.service.effect_queue import FLOWS_BYTES_MAX, Wishes
 from headwater.runtime.service.service import NodeService
-from headwater.runtime.service.wishes import FLOWS_BYTES_MAX, Wishes
 from tests.runtime.service.few_nodes import FewNodes
 
 EVIL = Peer(key_of("evil"), "127.0.0.1:9", "here")

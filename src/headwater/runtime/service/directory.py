@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
+from headwater.client.questions import HOPS_MAX, AppFound, Find, Publish, Whereabouts
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import NodeId, Peer, key_of
 from headwater.overlay.ring import Ring
-from headwater.runtime.service.asking import LOOK_S, Asking
-from headwater.runtime.service.questions import HOPS_MAX, Find, Found, Publish, Whereabouts
+from headwater.runtime.service.questioner import LOOK_S, Asking
 
 KEPT_S: Final = 35.0  # three words of an owner, and a bit
 APPS_MAX: Final = 10_000  # that are kept; beyond it the one that was told longest ago is forgotten
@@ -45,19 +45,19 @@ class Directory:
         except HeadwaterError:
             return None
 
-    async def published(self, message: Publish) -> Found:
+    async def published(self, message: Publish) -> AppFound:
         """Keep where an app is unless another has its name, or pass it on towards its name's place."""
         app = message.app
         hop = self._next(app.name, message.hops)
         if hop is not None:
             further = msgspec.structs.replace(message, hops=message.hops + 1)
-            found: Found = await self._asking.ask(hop, further, LOOK_S)
+            found: AppFound = await self._asking.ask(hop, further, LOOK_S)
             return found
         holder = self._fresh(app.name)
         if holder is not None and holder.id not in (app.id, message.instead_of):
-            return Found(holder)
+            return AppFound(holder)
         self._keep(app)
-        return Found(app)
+        return AppFound(app)
 
     def _keep(self, app: Whereabouts) -> None:
         self._kept.pop(app.name, None)
@@ -69,13 +69,13 @@ class Directory:
         told_at, app = self._kept.get(name, (0.0, None))
         return app if time.monotonic() - told_at <= KEPT_S else None
 
-    async def sought(self, message: Find) -> Found:
+    async def sought(self, message: Find) -> AppFound:
         """Say where an app is, or ask on towards its name's place."""
         hop = self._next(message.name, message.hops)
         if hop is not None:
-            found: Found = await self._asking.ask(hop, Find(message.name, message.hops + 1), LOOK_S)
+            found: AppFound = await self._asking.ask(hop, Find(message.name, message.hops + 1), LOOK_S)
             return found
-        return Found(self._fresh(message.name))
+        return AppFound(self._fresh(message.name))
 
     def _next(self, name: str, hops: int) -> Peer | None:
         return None if hops >= HOPS_MAX else self._ring.next_hop(place_of(name))

@@ -1,8 +1,8 @@
 """A node that leaves for good: what runs there moves elsewhere, what it has done stays in the books of apps' owners.
 
-The machines move the instances (`node/moving.py`). Here is decided whether a node can go at all, and when nothing is
-left: a node that was restarted in the middle knows nothing of what its store has and others have yet to fetch, but the
-apps' owners know where every instance is.
+The machines move the instances (`control/host/migration.py`). Here is decided whether a node can go at all, and when
+nothing is left: a node that was restarted in the middle knows nothing of what its store has and others have yet to
+fetch, but the apps' owners know where every instance is.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ import functools
 import logging
 from typing import TYPE_CHECKING, assert_never
 
+from headwater.client.questions import KeepAccount, Looked
+from headwater.client.requests import DrainTold, DrainWish, OwnedLine
+from headwater.control.messages.events import DrainRevoked, DrainWanted
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import Peer
-from headwater.node.events import DrainRevoked, DrainWanted
-from headwater.runtime.service.leftovers import has_answered
-from headwater.runtime.service.plant import Hold, Part
-from headwater.runtime.service.questions import KeepAccount, Looked
-from headwater.runtime.service.requests import DrainTold, DrainWish, OwnedLine
+from headwater.runtime.service.engine_shell import AppPart, HoldReason
+from headwater.runtime.service.garbage import has_answered
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -147,7 +147,7 @@ class Draining:
             return (
                 f"{', '.join(unopened)} cannot be opened here, so what they keep cannot move; stop them, or mend that"
             )
-        held = sorted(app for app, part in plant.parts.items() if part.kept.hold is not Hold.NONE)
+        held = sorted(app for app, part in plant.parts.items() if part.kept.hold is not HoldReason.NONE)
         if held:
             return f"{', '.join(held)} are being upgraded"
         if silent:
@@ -156,7 +156,7 @@ class Draining:
         needs = (self._need_of(part, owned.get(app), looked) for app, part in plant.parts.items())
         return next((need for need in needs if need), "")
 
-    def _need_of(self, part: Part, owned: OwnedLine | None, looked: list[Looked]) -> str:
+    def _need_of(self, part: AppPart, owned: OwnedLine | None, looked: list[Looked]) -> str:
         """Tell what of an app is needed here; only its owner knows, who may be away and known to nobody any more."""
         if owned is None:
             is_over = has_answered(part.key, looked)

@@ -7,11 +7,11 @@ refused; between machines there is no lock, and the operator who copies a key ha
 import logging
 from contextlib import ExitStack
 
-from headwater.connectors.locks import FileLock, LockHeld, file_of_name, this_process, told
 from headwater.model.errors import ConfigError
 from headwater.model.peers import NodeId
 from headwater.runtime.settings import NodeSettings
-from headwater.runtime.worker import now_us
+from headwater.storage.locks import FileLock, LockHeld, file_of_name, this_process, told
+from headwater.workers.clock import now_us
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ import logging
 from collections import deque
 from typing import Final, NamedTuple
 
-from headwater.runtime.logs import TextLines
-from headwater.runtime.service.requests import LOG_LINES_MAX, LogLine
-from headwater.runtime.voices import Voice, speaking
+from headwater.client.requests import LOG_LINES_MAX, LogLine
+from headwater.runtime.logs import TextLogLines
+from headwater.workers.log_context import Voice, speaking
 
 LINE_CHARS_MAX: Final = 2_000
 
@@ -25,7 +25,7 @@ class _RecentLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.setFormatter(TextLines())
+        self.setFormatter(TextLogLines())
         self.said: deque[_Said] = deque(maxlen=LOG_LINES_MAX)
 
     def emit(self, record: logging.LogRecord) -> None:

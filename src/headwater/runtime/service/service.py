@@ -18,18 +18,18 @@ from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Final
 
-from headwater.model.errors import HeadwaterError
-from headwater.model.ids import InstanceId
-from headwater.model.peers import NodeId, Peer
-from headwater.model.time import SECOND, Instant
-from headwater.node.asking import Answer, Question
-from headwater.node.events import (
+from headwater.client.flow_text import forget_texts
+from headwater.client.requests import REQUESTS
+from headwater.client.signing import Trust
+from headwater.control.messages.app_messages import BULKY, AnyNodeMessage, StartAsked
+from headwater.control.messages.events import (
     AppEndWanted,
     AppSubmitted,
     AwaitInstance,
     DrainWanted,
     EmptyInstance,
     LeaveWanted,
+    MachineConfig,
     MessageReceived,
     NodeEffect,
     NodeEvent,
@@ -48,39 +48,39 @@ from headwater.node.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.node.events import NodeConfig as MachineConfig
-from headwater.node.messages import BULKY, AnyNodeMessage, StartAsked
-from headwater.node.node import Node as Machine
+from headwater.control.messages.peer_questions import Answer, PeerQuestion
+from headwater.control.node import NodeMachine as Machine
+from headwater.links.refusals import Reason
+from headwater.links.wire import Wire
+from headwater.model.errors import HeadwaterError
+from headwater.model.ids import InstanceId
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import SECOND, Instant
 from headwater.overlay.events import CongestionChanged
 from headwater.overlay.messages import Leaving
 from headwater.overlay.mistakes import NoteMistake
-from headwater.runtime.config import NodeConfig
-from headwater.runtime.links.refusals import Reason
-from headwater.runtime.links.wire import Wire
 from headwater.runtime.node import Node as Engine
-from headwater.runtime.service.answering import Desk
-from headwater.runtime.service.asking import Asking
+from headwater.runtime.service.app_status import Rates
 from headwater.runtime.service.directory import Directory
 from headwater.runtime.service.draining import Draining
-from headwater.runtime.service.flow_text import forget_texts
-from headwater.runtime.service.holding import Holding
-from headwater.runtime.service.keeping import Keeping
-from headwater.runtime.service.leftovers import Leftovers
-from headwater.runtime.service.looking import Rates
+from headwater.runtime.service.effect_queue import Wishes
+from headwater.runtime.service.engine_shell import EngineShell, KeptFlow, Startable
+from headwater.runtime.service.garbage import Leftovers
 from headwater.runtime.service.mistakes import Mistakes
 from headwater.runtime.service.only_one import locked_identity
-from headwater.runtime.service.owning import Ownership
-from headwater.runtime.service.plant import KeptFlow, Plant, Startable
-from headwater.runtime.service.replying import Replies
-from headwater.runtime.service.requests import REQUESTS
-from headwater.runtime.service.signing import Trust
-from headwater.runtime.service.uncut import uncut
+from headwater.runtime.service.ownership import Ownership
+from headwater.runtime.service.peer_requests import Replies
+from headwater.runtime.service.questioner import Asking
+from headwater.runtime.service.records import Keeping
+from headwater.runtime.service.shielded import uncut
+from headwater.runtime.service.upgrade_participant import Holding
 from headwater.runtime.service.upgrading import Upgrades
-from headwater.runtime.service.wishes import Wishes
+from headwater.runtime.service.user_requests import UserRequests
 from headwater.runtime.settings import NodeSettings
-from headwater.runtime.shared_spark import SharedSpark
-from headwater.runtime.voices import Voice, speak_with
-from headwater.runtime.worker import now_us
+from headwater.workers.clock import now_us
+from headwater.workers.config import NodeConfig
+from headwater.workers.local.shared_session import SharedSpark
+from headwater.workers.log_context import Voice, speak_with
 
 log = logging.getLogger(__name__)
 
@@ -163,10 +163,10 @@ class NodeService:
     def _assemble(self) -> None:
         settings = self.settings
         self.trust = Trust(lambda: self.wire.credentials)
-        self.plant = Plant(self.engine, settings.flows, self.trust, self.handle)
+        self.plant = EngineShell(self.engine, settings.flows, self.trust, self.handle)
         self.holding = Holding(self.plant)
         self.keeping = Keeping(self.engine.store, settings.data)
-        self.desk, self.replies, self.leftovers = Desk(self), Replies(self), Leftovers(self)
+        self.desk, self.replies, self.leftovers = UserRequests(self), Replies(self), Leftovers(self)
         self.ownership, self.upgrades, self.draining = Ownership(self), Upgrades(self), Draining(self)
         credentials = settings.credentials()
         self._identity = locked_identity(credentials.identity.id, settings)
@@ -244,7 +244,7 @@ class NodeService:
         self.handle(NodeTicked())
 
     def _hear(self, sender: NodeId, message: AnyNodeMessage) -> None:
-        if isinstance(message, Question | Answer):
+        if isinstance(message, PeerQuestion | Answer):
             try:
                 self.asking.hear(message)
             except Exception as mistake:  # as above

@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headwater.client.app_options import options_in_common
+from headwater.client.flow_text import built, read_flow
+from headwater.client.questions import Adopt, HoldApp, QuestionKind, UpgradeHere
+from headwater.client.requests import FlowTold, PartLine, StatusTold, UpgradeTold
+from headwater.control.app_spec import app_spec
+from headwater.control.messages.app_messages import AppSpec, Placed
+from headwater.control.messages.events import AppSubmitted
+from headwater.control.owner.succession_placement import carried_homes
 from headwater.dataflow.graph import Graph
 from headwater.dataflow.manifest import Manifest, manifest_of
 from headwater.dataflow.succession import Succession, succession, takes_rows_of
+from headwater.engine.status import AppState
+from headwater.links.refusals import Reason
 from headwater.model.errors import HeadwaterError
 from headwater.model.peers import Peer
-from headwater.node.events import AppSubmitted
-from headwater.node.messages import AppSpec, Placed
-from headwater.node.specs import app_spec
-from headwater.runtime.identity import Identity, Role
-from headwater.runtime.links.refusals import Reason
-from headwater.runtime.service.asking import LOOK_S, Refused, Silent
-from headwater.runtime.service.flow_text import built, read_flow
-from headwater.runtime.service.homes import carried_homes
-from headwater.runtime.service.keeping import Owned, Phase, Upgrading
-from headwater.runtime.service.options import options_in_common
-from headwater.runtime.service.questions import Adopt, Hold, QuestionKind, UpgradeHere
-from headwater.runtime.service.requests import FlowTold, PartLine, StatusTold, UpgradeTold
-from headwater.runtime.status import AppState
+from headwater.runtime.service.questioner import LOOK_S, QuestionRefused, Silent
+from headwater.runtime.service.records import OwnedRecord, UpgradePhase, Upgrading
+from headwater.security.identity import Identity, Role
 
 if TYPE_CHECKING:
     from headwater.runtime.service.service import NodeService
@@ -63,7 +63,7 @@ class Upgrades:
             if owned.upgrading is not None:
                 self._lead(owned)
 
-    def _lead(self, owned: Owned) -> None:
+    def _lead(self, owned: OwnedRecord) -> None:
         task = asyncio.get_running_loop().create_task(self._replace_or_tell(owned))
         self._tasks[owned.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(owned.id, None))
@@ -75,11 +75,11 @@ class Upgrades:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def may_end(self, owned: Owned) -> bool:
+    def may_end(self, owned: OwnedRecord) -> bool:
         """Whether an app can be ended now; an upgrade that can be taken back is."""
         if owned.upgrading is None:
             return True
-        if owned.upgrading.phase is not Phase.DRAINING:
+        if owned.upgrading.phase is not UpgradePhase.DRAINING:
             return False
         task = self._tasks.get(owned.id)
         if task is not None:
@@ -139,12 +139,12 @@ class Upgrades:
             options_in_common(before, after),
         )
 
-    def _refuse_busy(self, owned: Owned) -> None:
+    def _refuse_busy(self, owned: OwnedRecord) -> None:
         if owned.is_ending or owned.upgrading is not None:
             what = f"{owned.name} is being ended or upgraded already"
             raise self._node.ownership.refused(what, "wait until that is done")
 
-    def _refuse_others(self, owned: Owned, signer: Identity | None, what: str) -> None:
+    def _refuse_others(self, owned: OwnedRecord, signer: Identity | None, what: str) -> None:
         """Refuse what is signed by somebody whose app it is not; which node asks for it does not count."""
         if signer is not None and not signer.role.includes(Role.OPERATE) and signer.name != owned.submitter:
             self._node.wire.refused(Reason.ROLE, str(signer), f"{owned.id} was submitted by {owned.submitter}")
@@ -156,7 +156,7 @@ class Upgrades:
     async def _ask(self, peer: Peer, question: QuestionKind) -> None:
         await self._node.asking.ask(peer, question)
 
-    def _plan(self, owned: Owned, wanted: UpgradeHere, parts: list[PartLine]) -> tuple[Upgrading, Succession]:
+    def _plan(self, owned: OwnedRecord, wanted: UpgradeHere, parts: list[PartLine]) -> tuple[Upgrading, Succession]:
         flows, trust = self._node.settings.flows, self._node.trust
         fingerprint, before = self._before(owned)
         with built(wanted.flow, flows, trust.arrived) as after:
@@ -177,7 +177,7 @@ class Upgrades:
         names = tuple(after.sources)
         return Upgrading(spec, names, homes, kept.given_up, takes_rows, wanted.patience_s, can_take=can_take), kept
 
-    def _homes_now(self, owned: Owned, plan: Upgrading) -> tuple[Placed, ...]:
+    def _homes_now(self, owned: OwnedRecord, plan: Upgrading) -> tuple[Placed, ...]:
         """Return where the instances of the next version go on, as those of this one are placed now."""
         _, before = self._before(owned)
         with built(plan.spec.flow, self._node.settings.flows, self._node.trust.kept) as after:
@@ -185,7 +185,7 @@ class Upgrades:
         kept = succession(owned.name, before, manifest_of(after), plan.given_up)
         return _homes(owned, after, kept, takes_rows=plan.takes_rows)
 
-    def _before(self, owned: Owned) -> tuple[str, Manifest]:
+    def _before(self, owned: OwnedRecord) -> tuple[str, Manifest]:
         """Return the structure of an app and what it keeps, as the store knows it: it may build no more by now."""
         record = self._node.engine.registry.find(owned.id)
         if record is not None and record.manifest is not None:
@@ -193,7 +193,7 @@ class Upgrades:
         with built(owned.spec.flow, self._node.settings.flows, self._node.trust.kept) as graph:
             return graph.fingerprint, manifest_of(graph)
 
-    def _spec(self, owned: Owned, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
+    def _spec(self, owned: OwnedRecord, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
         """Return the spec of the next version: a source that goes on stays where its position is."""
         ownership = self._node.ownership
         ownership.refuse_unknown(wanted.at, after.sources, after.name)
@@ -212,18 +212,18 @@ class Upgrades:
 
     # --- step by step -------------------------------------------------------------------------------------------------
 
-    async def _replace_or_tell(self, owned: Owned) -> None:
+    async def _replace_or_tell(self, owned: OwnedRecord) -> None:
         try:
             await self._replace(owned)
         except Exception as mistake:  # ours: sources must not stay held for it, as long as all can be taken back
             log.exception("the upgrade of %s has failed", owned.id)
-            if owned.upgrading is not None and owned.upgrading.phase is Phase.DRAINING:
+            if owned.upgrading is not None and owned.upgrading.phase is UpgradePhase.DRAINING:
                 await self._give_up(owned, str(mistake))
 
-    async def _replace(self, owned: Owned) -> None:
+    async def _replace(self, owned: OwnedRecord) -> None:
         plan = owned.upgrading
         assert plan is not None
-        if plan.phase is Phase.DRAINING:
+        if plan.phase is UpgradePhase.DRAINING:
             try:
                 why = await self._drained(owned, plan)
                 plan.homes = await asyncio.to_thread(self._homes_now, owned, plan)
@@ -232,20 +232,20 @@ class Upgrades:
             if why:
                 await self._give_up(owned, why)
                 return
-            self._reach(owned, Phase.ENDING)
-        if plan.phase is Phase.ENDING:
+            self._reach(owned, UpgradePhase.ENDING)
+        if plan.phase is UpgradePhase.ENDING:
             await self._node.end(owned.id).wait()
-            self._reach(owned, Phase.ADOPTING)
+            self._reach(owned, UpgradePhase.ADOPTING)
         away = await self._adopted(owned, plan)
         await self._succeed(owned, plan, away)
 
-    def _reach(self, owned: Owned, phase: Phase) -> None:
+    def _reach(self, owned: OwnedRecord, phase: UpgradePhase) -> None:
         assert owned.upgrading is not None
         owned.upgrading.phase = phase
         self._node.keeping.keep(owned)
         log.info("%s: the upgrade is %s", owned.id, phase)
 
-    async def _drained(self, owned: Owned, plan: Upgrading) -> str:
+    async def _drained(self, owned: OwnedRecord, plan: Upgrading) -> str:
         """Hold all sources, and wait until nothing waits anywhere; return why that cannot be, if it cannot.
 
         Nodes are not looked at in the same moment. But while nothing can come from outside, and nothing has happened
@@ -273,16 +273,16 @@ class Upgrades:
             before = status.activity if is_quiet or waits_for_sinks else None
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def _hold_all(self, owned: Owned, *, is_held: bool) -> bool:
+    async def _hold_all(self, owned: OwnedRecord, *, is_held: bool) -> bool:
         """Have all nodes hold an app, or let it go; return whether those that have a part of it have done so."""
-        nodes, wanted = owned.nodes, Hold(owned.id, is_held)
+        nodes, wanted = owned.nodes, HoldApp(owned.id, is_held)
         told = await asyncio.gather(
             *(self._node.asking.ask(peer, wanted, LOOK_S) for peer in nodes), return_exceptions=True
         )
         failed = {peer.id for peer, one in zip(nodes, told, strict=True) if isinstance(one, BaseException)}
         return failed.isdisjoint(peer.id for peer in _needed(owned))
 
-    async def _give_up(self, owned: Owned, why: str) -> None:
+    async def _give_up(self, owned: OwnedRecord, why: str) -> None:
         """Let the version before go on; a node that does not hear so now finds out by itself."""
         owned.upgrading = None
         owned.note = f"the upgrade was given up: {why}; version {owned.version} goes on"
@@ -290,7 +290,7 @@ class Upgrades:
         log.warning("%s: %s", owned.id, owned.note)
         await self._hold_all(owned, is_held=False)
 
-    async def _adopted(self, owned: Owned, plan: Upgrading) -> set[Peer]:
+    async def _adopted(self, owned: OwnedRecord, plan: Upgrading) -> set[Peer]:
         """Have every node let the next version go on with what it has; return those that have not answered.
 
         One on which something is that is needed is waited for, but not for ever.
@@ -310,19 +310,19 @@ class Upgrades:
             await asyncio.sleep(LOOK_AGAIN_S if waited else 0)
         return away
 
-    async def _adopts(self, peer: Peer, owned: Owned, plan: Upgrading) -> str:
+    async def _adopts(self, peer: Peer, owned: OwnedRecord, plan: Upgrading) -> str:
         """Return why a node has not done so yet; empty: it has."""
         try:
             await self._node.asking.ask(peer, _adopt(owned, plan))
-        except Refused as refusal:
+        except QuestionRefused as refusal:
             return refusal.what  # where it was said goes before it already
         except HeadwaterError as failure:  # of our own node it is what it could not do
             return "is silent" if isinstance(failure, Silent) else str(failure)
         return ""
 
-    async def _succeed(self, owned: Owned, plan: Upgrading, away: set[Peer]) -> None:
+    async def _succeed(self, owned: OwnedRecord, plan: Upgrading, away: set[Peer]) -> None:
         node = self._node
-        successor = Owned(
+        successor = OwnedRecord(
             plan.spec,
             owned.name,
             owned.submitter,
@@ -342,23 +342,23 @@ class Upgrades:
         await node.ownership.forgotten(owned, away)
 
 
-def _needed(owned: Owned) -> tuple[Peer, ...]:
+def _needed(owned: OwnedRecord) -> tuple[Peer, ...]:
     """Return the nodes without which nothing can be told of an app."""
     return (*owned.spec.sources, *(placed.host for placed in owned.placed))
 
 
-def _adopt(owned: Owned, plan: Upgrading, *, only_check: bool = False) -> Adopt:
+def _adopt(owned: OwnedRecord, plan: Upgrading, *, only_check: bool = False) -> Adopt:
     spec = plan.spec
     return Adopt(spec.name, spec.key, spec.flow, owned.id, plan.given_up, plan.takes_rows, only_check)
 
 
-def _homes(owned: Owned, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
+def _homes(owned: OwnedRecord, after: Graph, kept: Succession, *, takes_rows: bool) -> tuple[Placed, ...]:
     if takes_rows:
         return owned.placed
     return carried_homes(owned.spec, after, kept, {one.instance: one for one in owned.placed})
 
 
-def _has_arrived(owned: Owned, status: StatusTold) -> bool:
+def _has_arrived(owned: OwnedRecord, status: StatusTold) -> bool:
     """Whether every instance that moves is where it is going, with what it had."""
     moved = [one for one in owned.placed if one.whence is not None]
     return all(status.homes.get(str(one.instance)) == one.host.address for one in moved)
@@ -370,7 +370,7 @@ def _is_quiet(status: StatusTold) -> bool:
     return idle and not status.silent and status.waiting == 0 and status.is_balanced
 
 
-def _waits_for_sinks(owned: Owned, status: StatusTold) -> bool:
+def _waits_for_sinks(owned: OwnedRecord, status: StatusTold) -> bool:
     """Whether all rows that wait have come as far as to a sink, which does not take them."""
     numbers = {str(number) for number, chain in enumerate(owned.spec.chains) if not chain.operators}
     held = sum(sink.waiting for part in status.parts for sink in part.sinks)

@@ -1,0 +1,1 @@
+"""A user's end: the verbs of a cluster, and the connection that carries them."""

@@ -1,0 +1,399 @@
+"""Rows on their way between nodes: keyed late binding up the tree (Falcon), over channels that lose and double nothing.
+
+Rows for an instance that runs elsewhere climb from here towards the root of their app's tree until they meet a node
+that knows where it runs: hosts tell the nodes on their way up which instances they have. Whoever runs it keeps the rows
+and says so to the node whose outbox they lie in, which sends the next ones there directly, for as long as that works.
+At the root, rows for an instance that nobody has make its steward place it.
+
+A node on the way keeps nothing: rows lie in the outbox of the node that made them until they are durable where they are
+taken, whatever happens in between. What is not answered in time is sent again from the first unanswered entry on.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from headwater.control.context import NodeContext
+from headwater.control.host.bindings import Bindings, Seekers
+from headwater.control.host.engine_view import Dock, OpenApp
+from headwater.control.host.outbox import Outbox, UnderWay
+from headwater.control.host.row_receipt import Receiving
+from headwater.control.messages import row_messages as m
+from headwater.control.messages.events import NoteRefused, NoteRowsGone, NoteRowsPut
+from headwater.engine.channels import OutboxStretch, check_entries, check_origin, hand_on, origin_of, read_stretch
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
+from headwater.engine.queue_records import read_queue
+from headwater.engine.schemas import schemas_bytes
+from headwater.model.batch import decode_entry
+from headwater.model.errors import StoreError, StoreFull
+from headwater.model.ids import AppId, InstanceId
+from headwater.model.peers import NodeId, Peer
+from headwater.model.store_layout import schema_key
+from headwater.model.time import Instant
+from headwater.overlay.messages import HOPS_MAX
+from headwater.overlay.trees import Trees
+
+BOUND: Final = ("bound", b"")
+
+Steward = Callable[[str], Peer | None]
+
+
+class Carrying:
+    """The part of a node that brings rows to where they are taken."""
+
+    def __init__(self, ground: NodeContext, trees: Trees, dock: Dock | None, steward_of: Steward) -> None:
+        """Carry nothing; a node without a dock only shows others the way."""
+        self._ground, self._trees, self._dock, self._steward_of = ground, trees, dock, steward_of
+        self._config = ground.config.carrying
+        self.apps: dict[str, OpenApp] = {}
+        self.outboxes: dict[tuple[str, int], Outbox] = {}
+        self._bindings = Bindings(self._config.bound_kept)  # what we were told by those below us
+        self._seekers = Seekers(self._config.bound_kept)
+        self._receiving = None if dock is None else Receiving(dock, self.apps)
+
+    def check(self) -> None:
+        """Raise if something is not as it must be."""
+        self._seekers.check()
+        for (app, number), outbox in self.outboxes.items():
+            assert app in self.apps, f"an outbox of {app}, which is not open"
+            assert number not in self.apps[app].here, "an instance that runs here has an outbox"
+            assert outbox.base <= outbox.sent, outbox
+            assert (outbox.answer_by is not None) == bool(outbox.under_way), outbox
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    def opened(self, app: str, identity: AppId, key: NodeId) -> None:
+        """Take note that an app has queues here."""
+        if app not in self.apps:
+            assert self._dock is not None, "a node without an engine has no apps"
+            with self._dock.store.read() as snapshot:
+                origin = origin_of(snapshot, self._dock.name, identity)
+                size = schemas_bytes(snapshot, identity)
+            self.apps[app] = OpenApp(identity, key, origin, schemas_bytes=size)
+
+    def closed(self, app: str) -> None:
+        """Carry nothing of an app any more."""
+        self.apps.pop(app, None)
+        for place in [place for place in self.outboxes if place[0] == app]:
+            self._drop(place)
+
+    def runs_here(self, app: str, instance: int) -> None:
+        """Take the rows of an instance from now on, and tell the nodes on the way up."""
+        self.apps[app].here.add(instance)
+        self._drop((app, instance))
+        if instance not in self.apps[app].leaving:
+            self._tell_up(app, (instance,))
+        self._come_back()
+
+    def runs_no_more(self, app: str, instance: int) -> None:
+        """Carry on what lies here for an instance that ran here."""
+        if app in self.apps:
+            self.apps[app].here.discard(instance)
+            self.rows_wait(app, instance)
+
+    def close_door(self, app: str, instance: int) -> None:
+        """Take no more rows for an instance that moves elsewhere: they stay with their senders."""
+        self.apps[app].leaving.add(instance)
+
+    def open_door(self, app: str, instance: int) -> None:
+        """Take rows for an instance, once it runs here."""
+        self.apps[app].leaving.discard(instance)
+
+    def has_gone_to(self, app: str, instance: int, host: Peer) -> None:
+        """Show rows the way to where an instance has moved."""
+        self.open_door(app, instance)
+        self._bindings.keep((app, instance), host, self._ground.now)
+
+    def is_empty(self) -> bool:
+        """Whether no rows lie here that have to go elsewhere."""
+        if self._dock is None:
+            return True
+        with self._dock.store.read() as snapshot:
+            queues = [read_queue(snapshot, outbox.instance) for outbox in self.outboxes.values()]
+        return all(queue.head_sequence == queue.next_sequence for queue in queues)
+
+    def _drop(self, place: tuple[str, int]) -> None:
+        self.outboxes.pop(place, None)
+        self._ground.timers.cancel(("rows", place))
+
+    def tell_where(self) -> None:
+        """Tell the nodes on our ways up what runs here, again and again: who is new there knows nothing."""
+        told = False
+        for app, known in self.apps.items():
+            if known.here:
+                self._tell_up(app, sorted(known.here - known.leaving))
+                told = True
+        self._bindings.forget_old(self._ground.now)
+        self._seekers.forget_old(self._ground.now)
+        if told or self._bindings or self._seekers:
+            self._come_back()
+
+    def _come_back(self) -> None:
+        """Tell again what runs here, and forget what others do not."""
+        if BOUND not in self._ground.timers:
+            self._ground.come_back(BOUND, self._config.tell)
+
+    def _tell_up(self, app: str, instances: list[int] | tuple[int, ...]) -> None:
+        own, key = self._ground.own, self.apps[app].key
+        above = self._above(key)
+        for start in range(0, len(instances), m.BOUND_MAX):
+            bound = tuple((instance, own) for instance in instances[start : start + m.BOUND_MAX])
+            if above is not None:
+                self._ground.send(above, m.InstancesHere(own, app, key, bound, 1))
+
+    def instances_here(self, message: m.InstancesHere) -> None:
+        """Remember what runs below us, and tell the nodes above."""
+        for instance, host in message.bound:
+            place = (message.app, instance)
+            self._bindings.keep(place, host, self._ground.now)
+            self._answer_seekers(place, host)
+        self._come_back()
+        above = self._above(message.key)
+        if above is not None and message.hops < HOPS_MAX:
+            told = m.InstancesHere(self._ground.own, message.app, message.key, message.bound, message.hops + 1)
+            self._ground.send(above, told)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def rows_wait(self, app: str, instance: int) -> None:
+        """Send what lies here for an instance that runs elsewhere."""
+        known = self.apps.get(app)
+        if known is None or instance in known.here or self._dock is None:
+            return
+        place = (app, instance)
+        outbox = self.outboxes.get(place)
+        if outbox is None:
+            identity = InstanceId(known.id, instance)
+            with self._dock.store.read() as snapshot:
+                head = read_queue(snapshot, identity).head_sequence
+            outbox = self.outboxes[place] = Outbox(app, identity, head, head)
+        self._send(outbox, patient=True)
+
+    def due(self, place: tuple[str, int]) -> None:
+        """Send what has waited for more, or again what has not been answered."""
+        outbox = self.outboxes.get(place)
+        if outbox is None:
+            return
+        if outbox.answer_by is not None and outbox.answer_by <= self._ground.now:
+            outbox.tries += 1
+            if outbox.tries >= self._config.direct_tries:
+                outbox.forget_host()
+            outbox.go_back()
+        self._send(outbox, patient=False)
+
+    def _send(self, outbox: Outbox, *, patient: bool) -> None:
+        """Send as much as may be under way; if patient, few rows wait a moment for more while others are."""
+        assert self._dock is not None
+        config, now = self._config, self._ground.now
+        wake = None
+        while outbox.bytes_under_way < self._window(outbox):
+            with self._dock.store.read() as snapshot:
+                stretch = read_stretch(snapshot, outbox.instance, outbox.sent, config.message_bytes)
+            if stretch.until <= outbox.sent:
+                break
+            if patient and outbox.under_way and stretch.size_bytes < config.gather_bytes:
+                wake = Instant(now + config.gather)
+                break
+            self._dispatch(outbox, stretch)
+        if outbox.under_way and outbox.answer_by is None:
+            patience = max(config.answer, outbox.pace) << min(outbox.tries, 8)
+            outbox.answer_by = Instant(now + min(config.answer_max, patience))
+        wakes = [at for at in (wake, outbox.answer_by) if at is not None]
+        if wakes:
+            self._ground.timers.set(("rows", outbox.place), min(wakes))
+
+    def _window(self, outbox: Outbox) -> int:
+        """Return how much may be under way: where nobody has answered yet, one message finds the way for all others."""
+        if outbox.host is None:
+            return 1
+        room = self._config.window_bytes if outbox.room_bytes is None else outbox.room_bytes
+        return max(1, min(room, self._config.window_bytes))  # one at least, whose answer tells of new room
+
+    def _dispatch(self, outbox: Outbox, stretch: OutboxStretch) -> None:
+        entries, schemas = self._that_fit(outbox, stretch.entries[: m.ENTRIES_MAX])
+        until = stretch.until if len(entries) == len(stretch.entries) else entries[-1][0] + 1
+        own, app = self._ground.own, self.apps[outbox.app]
+        sending = m.Sending(
+            outbox.app,
+            app.key,
+            outbox.instance.number,
+            app.origin,
+            outbox.base,
+            stretch.since,
+            until,
+            entries,
+            tuple((m.schema_name(identity), schema) for identity, schema in schemas),
+        )
+        outbox.sent = until
+        if outbox.unanswered_since is None:
+            outbox.unanswered_since = self._ground.now
+        size, named = sum(len(encoded) for _, encoded in entries), tuple(identity for identity, _ in schemas)
+        outbox.under_way.append(UnderWay(until, size, named))
+        message = m.RowsSent(own, own, self._steward_of(outbox.app), 0, sending)
+        self._bring_nearer(message, outbox.host)
+
+    def _that_fit(
+        self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]
+    ) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, bytes], ...]]:
+        """Return the first of some entries, as many as fit with the schemas that the receiver may not know yet."""
+        assert self._dock is not None
+        schemas: dict[int, bytes] = {}
+        size = 0
+        with self._dock.store.read() as snapshot:
+            for count, (_, encoded) in enumerate(entries):
+                entry = decode_entry(encoded)
+                if not entry.rows or entry.schema_id in outbox.schemas or entry.schema_id in schemas:
+                    continue
+                found = snapshot.get(schema_key(outbox.instance.app, entry.schema_id)) or b""
+                size += len(found)
+                if count and (len(schemas) == m.SCHEMAS_MAX or size > m.SCHEMAS_BYTES_MAX):
+                    entries = entries[:count]
+                    break
+                schemas[entry.schema_id] = bytes(found)
+        for schema in schemas.values():
+            if len(schema) > SCHEMA_BYTES_MAX:
+                why = f"a schema of {len(schema)} bytes; {SCHEMA_BYTES_MAX} travel between nodes at most"
+                self._ground.emit(NoteRefused(self._ground.own, f"rows of {outbox.app}: {why}"))
+        return entries, tuple((one, schema) for one, schema in schemas.items() if 0 < len(schema) <= SCHEMA_BYTES_MAX)
+
+    def rows_kept(self, message: m.RowsKept) -> None:
+        """Forget what the other end has, and send more."""
+        outbox = self.outboxes.get((message.app, message.instance))
+        if outbox is None or message.origin != self.apps[message.app].origin:
+            return
+        if message.until > self._end_of(outbox):
+            self._refuse_answer(outbox, message)
+            return
+        outbox.host, outbox.room_bytes, outbox.tries = message.sender, message.room_bytes, 0
+        if message.lacks_schema:
+            outbox.schemas.clear()
+            outbox.go_back()
+        elif message.until <= outbox.base:
+            outbox.unanswered_since = None
+            return  # it has no room, or misses what came before: both are tried again in a while
+        elif not self._hand_on(outbox, message.until):
+            return
+        else:
+            outbox.keep_pace(self._ground.now)
+        self._send(outbox, patient=True)
+
+    def _end_of(self, outbox: Outbox) -> int:
+        assert self._dock is not None
+        with self._dock.store.read() as snapshot:
+            return read_queue(snapshot, outbox.instance).next_sequence
+
+    def _refuse_answer(self, outbox: Outbox, message: m.RowsKept) -> None:
+        """Believe nobody who has what was never sent; what is not answered otherwise is sent again."""
+        if message.sender.id != outbox.disbelieved:
+            outbox.disbelieved = message.sender.id
+            which = f"rows of {outbox.app} for instance {outbox.instance.number}"
+            why = f"{which} are said to be kept up to {message.until}, and have never been so many"
+            self._ground.emit(NoteRefused(message.sender, why))
+
+    def _hand_on(self, outbox: Outbox, until: int) -> bool:
+        """Forget what the other end has; False if the disk has no room even for that, and it is to be told us again."""
+        assert self._dock is not None
+        try:
+            with self._dock.store.write() as txn:
+                record = hand_on(txn, outbox.instance, until)
+        except StoreFull:
+            return False
+        for one in outbox.under_way:
+            if one.until <= until:
+                outbox.schemas.update(one.schemas)
+        outbox.base, outbox.sent = until, max(until, outbox.sent)
+        outbox.under_way = [one for one in outbox.under_way if one.until > until]
+        outbox.answer_by = None  # what is still under way gets its time anew
+        self._ground.emit(NoteRowsGone(outbox.instance, record))
+        return True
+
+    # --- the way ------------------------------------------------------------------------------------------------------
+
+    def _above(self, key: NodeId) -> Peer | None:
+        """Return the node above us in a tree, or on the way to its root; None if we are the root."""
+        tree = self._trees.status().get(key)
+        if tree is not None and tree.parent is not None:
+            return tree.parent
+        return self._ground.ring.next_hop(key)
+
+    def _bring_nearer(self, message: m.RowsSent, to: Peer | None = None) -> None:
+        """Send rows to whoever has their instance, as far as we know, or else up the tree."""
+        sending, own = message.sending, self._ground.own
+        place = (sending.app, sending.instance)
+        host = to or self._bound_to(place)
+        if host is None or host.id in (own.id, message.sender.id):
+            host = self._above(sending.key)
+        if host is None:
+            self._ask_for_home(place, message)
+        elif message.hops < HOPS_MAX:
+            self._ground.send(host, m.RowsSent(own, message.keeper, message.steward, message.hops + 1, sending))
+
+    def _bound_to(self, place: tuple[str, int]) -> Peer | None:
+        """Return who has an instance, as we were told of late."""
+        host = self._bindings.find(place, self._ground.now)
+        return None if host is None or host.id in self._ground.ring.known.dead else host
+
+    def _ask_for_home(self, place: tuple[str, int], message: m.RowsSent) -> None:
+        """At the root: have the steward say where an instance is, or place it. The rows stay where they lie."""
+        ground = self._ground
+        self._seekers.add(place, message.keeper, ground.now)
+        self._come_back()
+        if message.steward is not None and self._seekers.may_ask(place, ground.now, self._config.home_asked):
+            ground.send(message.steward, m.HomeWanted(ground.own, *place))
+
+    def home_told(self, message: m.HomeTold) -> None:
+        """Send rows to where their instance is, or tell those who wait to know it."""
+        place = (message.app, message.instance)
+        outbox = self.outboxes.get(place)
+        if outbox is not None and message.host.id != self._ground.own.id:
+            outbox.host, outbox.tries = message.host, 0
+            outbox.go_back()
+            self._send(outbox, patient=False)
+        self._answer_seekers(place, message.host)
+
+    def _answer_seekers(self, place: tuple[str, int], host: Peer) -> None:
+        for seeker in self._seekers.answered(place):
+            if seeker.id != self._ground.own.id or place in self.outboxes:
+                self._ground.send(seeker, m.HomeTold(self._ground.own, *place, host))
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def rows_sent(self, message: m.RowsSent) -> None:
+        """Keep rows for an instance that runs here, and say so; bring all others nearer to theirs.
+
+        Our own come round where their instance has moved here while they were under way: they lie in its queue.
+        """
+        sending = message.sending
+        app = self.apps.get(sending.app)
+        if app is not None and sending.instance in app.here | app.leaving:
+            if sending.origin != app.origin:
+                self._keep(message, app)
+        else:
+            self._bring_nearer(message)
+
+    def _keep(self, message: m.RowsSent, app: OpenApp) -> None:
+        assert self._dock is not None
+        assert self._receiving is not None
+        sending, ground = message.sending, self._ground
+        try:
+            check_origin(sending.origin)
+            check_entries(sending.entries, sending.since, sending.until)
+            stretch = OutboxStretch(sending.since, sending.until, sending.entries)
+            room = 0 if sending.instance in app.leaving else self._dock.room_bytes(app.id)
+            taken = self._receiving.take(app, sending, stretch, room)
+        except StoreFull:
+            return  # it comes again, when there may be room
+        except StoreError as damage:
+            ground.emit(NoteRefused(message.keeper, f"rows of {sending.app}: {damage}"))
+            return
+        if taken.record is not None:
+            ground.emit(NoteRowsPut(InstanceId(app.id, sending.instance), taken.record))
+        kept = m.RowsKept(
+            ground.own,
+            sending.app,
+            sending.instance,
+            sending.origin,
+            taken.until,
+            max(0, room - stretch.size_bytes),
+            lacks_schema=taken.lacks_schema,
+        )
+        ground.send(message.keeper, kept)

@@ -1,0 +1,99 @@
+"""What nodes say to one another about rows: where an instance is, the rows themselves, and that they are kept."""
+
+from collections.abc import Hashable
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headwater.engine.channels import ORIGIN_BYTES
+from headwater.engine.entry_split import ENTRY_BYTES_MAX, ROW_BYTES_MAX
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
+from headwater.model.batch import SCHEMA_NAME_BYTES
+from headwater.model.ids import AppName, InstanceNumber, Numbered
+from headwater.model.peers import NodeId, Peer
+from headwater.overlay.messages import Hops, Message
+
+ENTRIES_MAX: Final = 1_000  # in one message
+SCHEMAS_MAX: Final = 100  # in one message
+SCHEMAS_BYTES_MAX: Final = 1 << 20  # of all of them, unless one alone has more
+BOUND_MAX: Final = 200  # instances in one message
+
+Origin = Annotated[bytes, Meta(max_length=ORIGIN_BYTES)]
+SchemaName = Annotated[bytes, Meta(min_length=SCHEMA_NAME_BYTES, max_length=SCHEMA_NAME_BYTES)]
+SchemaText = Annotated[bytes, Meta(max_length=SCHEMA_BYTES_MAX)]
+EntryText = Annotated[bytes, Meta(max_length=ROW_BYTES_MAX + ENTRY_BYTES_MAX)]  # a row, and what stands before it
+
+
+def schema_name(identity: int) -> bytes:
+    """Return what a schema is called in messages."""
+    return identity.to_bytes(SCHEMA_NAME_BYTES, "big")
+
+
+class Sending(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of an outbox, as it travels."""
+
+    app: AppName
+    key: NodeId  # of the app's tree
+    instance: InstanceNumber
+    origin: Origin  # the name of the queues it lies in
+    base: Numbered  # where the outbox begins: all before it is taken
+    since: Numbered
+    until: Numbered
+    entries: Annotated[tuple[tuple[Numbered, EntryText], ...], Meta(max_length=ENTRIES_MAX)]
+    schemas: Annotated[
+        tuple[tuple[SchemaName, SchemaText], ...], Meta(max_length=SCHEMAS_MAX)
+    ]  # those of the entries that the receiver may not know
+
+
+class RowsSent(Message, frozen=True, tag="ws"):
+    """Rows for an instance: take them if it runs with you, else bring them nearer to it. Answer whoever keeps them."""
+
+    keeper: Peer
+    steward: Peer | None
+    hops: Hops
+    sending: Sending
+
+    @property
+    def brings(self) -> Hashable:
+        """The stretch, by whatever way it came."""
+        sending = self.sending
+        return "rows", sending.app, sending.instance, sending.origin, sending.since, sending.until
+
+
+class RowsKept(Message, frozen=True, tag="wk"):
+    """All rows of this outbox before this number are durable here."""
+
+    app: AppName
+    instance: InstanceNumber
+    origin: Origin
+    until: Numbered
+    room_bytes: Numbered  # how much more I would take now
+    lacks_schema: bool = False  # I know nothing of a schema that the entries name
+
+
+class InstancesHere(Message, frozen=True, tag="wh"):
+    """These instances of an app run on these nodes. Told up the tree, so that climbing rows meet them."""
+
+    app: AppName
+    key: NodeId
+    bound: Annotated[tuple[tuple[InstanceNumber, Peer], ...], Meta(max_length=BOUND_MAX)]
+    hops: Hops
+
+
+class HomeWanted(Message, frozen=True, tag="ww"):
+    """Rows have climbed to the root, and nobody has this instance: who does? Place it, if nobody should."""
+
+    app: AppName
+    instance: InstanceNumber
+
+
+class HomeTold(Message, frozen=True, tag="wt"):
+    """This node has it."""
+
+    app: AppName
+    instance: InstanceNumber
+    host: Peer
+
+
+AnyRowMessage = RowsSent | RowsKept | InstancesHere | HomeWanted | HomeTold

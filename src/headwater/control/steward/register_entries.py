@@ -1,0 +1,40 @@
+"""Entries of a register by app, and the room they take: whoever keeps what others say must know when it is too much."""
+
+from collections import UserDict
+from typing import Final
+
+import msgspec
+
+from headwater.control.messages.app_messages import RegisterEntry
+
+HELD_MAX: Final = 128 << 20  # bytes of memory for all entries of a node, its own and those that it keeps for others
+ENTRY_BYTES: Final = 1 << 10  # for one, whatever is in it
+BYTES_FOR_ONE: Final = 10  # of memory, for each byte of a message that is no flow: peers and numbers are small there
+
+
+class Entries(UserDict[str, RegisterEntry]):
+    """Entries by app."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        super().__init__()
+        self._bytes: dict[str, int] = {}
+        self.bytes = 0  # of memory that they take, about
+
+    def __setitem__(self, app: str, entry: RegisterEntry) -> None:
+        """Keep an entry."""
+        before, after = self._bytes.get(app, 0), bytes_of(entry)
+        super().__setitem__(app, entry)
+        self._bytes[app] = after
+        self.bytes += after - before
+
+    def __delitem__(self, app: str) -> None:
+        """Keep an entry no more."""
+        super().__delitem__(app)
+        self.bytes -= self._bytes.pop(app)
+
+
+def bytes_of(entry: RegisterEntry) -> int:
+    """Return how much memory an entry takes, about, and rather more."""
+    flow = len(entry.spec.flow)
+    return ENTRY_BYTES + flow + BYTES_FOR_ONE * (len(msgspec.msgpack.encode(entry)) - flow)

@@ -1,0 +1,1 @@
+"""A cluster on this machine for about a minute, with peers that come and go, and every reading checked."""

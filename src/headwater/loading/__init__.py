@@ -1,0 +1,1 @@
+"""From a user's file or name to a verified flow."""

@@ -1,0 +1,56 @@
+"""The contract of a store: an ordered map of bytes with snapshots and transactions.
+
+All of a node's durable truth lies in one such map: queues, keyed state, positions of sources and sinks, counts. What
+keeps keys in order and commits all or nothing will do: LMDB, a dictionary, a connection to a node that has one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+class Snapshot(Protocol):
+    """A consistent view of the store."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these keys; one round trip where the store is elsewhere."""
+        ...
+
+    def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with this prefix and their values in order, from `start` on if given."""
+        ...
+
+
+class Transaction(Snapshot, Protocol):
+    """A view with changes that become true together, or not at all."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key."""
+        ...
+
+    def put_many(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set many keys, which is faster than one by one."""
+        ...
+
+    def delete(self, key: bytes) -> object:
+        """Remove a key, if it is there; whether it was need not be known, which would cost a round trip elsewhere."""
+        ...
+
+
+class Store(Protocol):
+    """Where transactions come from."""
+
+    def read(self) -> AbstractContextManager[Snapshot]:
+        """Open a snapshot."""
+        ...
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction: committed at the end of the block, dropped if the block raises.
+
+        A store that does not keep others from writing meanwhile raises `Conflict` there if what was read has changed.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Columns and packed rows: what operators do to many values at once."""

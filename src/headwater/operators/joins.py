@@ -1,8 +1,0 @@
-"""All joins: of two streams within windows or within an interval, and of a stream with a table."""
-
-from headwater.operators.enriching import Enrich, EnrichKind
-from headwater.operators.interval_join import IntervalJoin
-from headwater.operators.joining import JoinKind
-from headwater.operators.window_join import WindowJoin
-
-__all__ = ["Enrich", "EnrichKind", "IntervalJoin", "JoinKind", "WindowJoin"]

@@ -1,0 +1,1 @@
+"""Joins of two streams, within windows or within an interval."""

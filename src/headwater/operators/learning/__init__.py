@@ -1,0 +1,1 @@
+"""Models that predict, and learners that learn while a stream runs."""

@@ -1,0 +1,1 @@
+"""PySpark's stateful processors, run unchanged: their handle, variables, rows and types."""

@@ -1,0 +1,360 @@
+"""What a node tells of its part of an app: plain figures, with rates of the last seconds."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from headwater.client.questions import NodeRoom, PartInShort
+from headwater.client.requests import (
+    InstanceLine,
+    OwnedLine,
+    PartLine,
+    SinkLine,
+    SourceLine,
+    StatusTold,
+)
+from headwater.control.host.instances import room_taken
+from headwater.control.messages.app_messages import ChainSpec
+from headwater.engine.ledger import Ledger, whole_ledger
+from headwater.engine.queues import Queue
+from headwater.engine.status import AppState
+from headwater.model.ids import AppId, InstanceId
+from headwater.model.peers import NodeId, Peer
+from headwater.model.time import SECOND
+from headwater.runtime.node_status import latency_of
+from headwater.runtime.service.engine_shell import AppPart, EngineShell
+from headwater.runtime.service.records import OwnedRecord, UpgradePhase
+from headwater.runtime.sinks import SinkTask
+from headwater.runtime.sources import SourceTask
+from headwater.workers.clock import now_us
+
+SPAN: Final = 5 * SECOND  # over which a rate is taken
+LOOKS_MAX: Final = 3  # at an app whose rows move while it is looked at; one in hundreds needs a second
+
+Place = tuple[str, int]  # an app's id; an instance, or (negative) a source
+
+
+@dataclass(slots=True)
+class Rates:
+    """How many rows a second went through every instance and source, over the last span or two."""
+
+    _before: tuple[int, dict[Place, int]] = (0, {})
+    _last: tuple[int, dict[Place, int]] = (0, {})
+    _now: Callable[[], int] = field(default=now_us)
+
+    def sample(self, plant: EngineShell) -> None:
+        """Take note of the counts, if it is time."""
+        now = self._now()
+        if now - self._last[0] >= SPAN:
+            counts = {(part.id, place): rows for part in plant.parts.values() for place, rows in _counts(plant, part)}
+            self._before, self._last = self._last, (now, counts)
+
+    def of(self, place: Place, rows: int) -> float:
+        """Return the rate at a place that has seen so many rows by now."""
+        since, counts = self._before if place in self._before[1] else self._last
+        elapsed_s = (self._now() - since) / SECOND
+        return 0.0 if place not in counts or elapsed_s <= 0 else (rows - counts[place]) / elapsed_s
+
+
+def _counts(plant: EngineShell, part: AppPart) -> Iterator[tuple[int, int]]:
+    for number, source in part.sources.items():
+        yield -1 - number, source.rows
+    for number in part.here:
+        queue = _queue(plant, part, number)
+        if queue is not None:
+            yield number, queue.taken_rows
+
+
+def _queue(plant: EngineShell, part: AppPart, number: int) -> Queue | None:
+    return plant.engine.dispatcher.scheduler.queues.find(InstanceId(part.app.id, number))
+
+
+def part_line(plant: EngineShell, part: AppPart, rates: Rates, own: Peer, above: list[str]) -> PartLine:
+    """Tell what is here of an app. Not on the loop: the ledger is read from the store."""
+    queues = {number: _queue(plant, part, number) for number in range(part.graph.instance_count)}
+    found = {number: queue for number, queue in queues.items() if queue is not None}
+    return PartLine(
+        node=own.address,
+        zone=own.zone,
+        state=str(part.app.state),
+        error="" if part.app.error is None else str(part.app.error),
+        above=above,
+        troubles=plant.troubles.of(part.id, now_us()),
+        sources=[
+            *(_source(part, number, task, rates) for number, task in sorted(part.sources.items())),
+            *(_held_source(part, number) for number in sorted(part.to_read) if part.is_held),
+        ],
+        instances=[
+            _instance(part, number, found[number], rates)
+            for number in sorted(part.here & set(found))
+            if part.sink_name(number) is None
+        ],
+        sinks=[_sink(part, task, found[task.instance.number], rates) for task in part.app.sinks],
+        leaving={
+            str(number): queue.waiting
+            for number, queue in found.items()
+            if number not in part.here and queue.waiting > 0
+        },
+        ledger=plant.engine.ledger(part.app),
+        is_idle=_is_idle(plant, part),
+        is_held=part.is_held,
+        activity=sum(one.put_rows + one.taken_rows + one.put_marks + one.taken_marks for one in found.values()),
+        store=plant.name.hex(),
+    )
+
+
+def unopened_line(own: Peer, store: str, troubles: list[str]) -> PartLine:
+    """Tell of an app that should be here and could not even be opened."""
+    return PartLine(
+        node=own.address,
+        zone=own.zone,
+        state=str(AppState.RUNNING),
+        error="",
+        above=[],
+        troubles=troubles,
+        sources=[],
+        instances=[],
+        sinks=[],
+        leaving={},
+        ledger=Ledger(0, 0, 0, 0, 0),
+        is_idle=False,
+        is_held=False,
+        activity=0,
+        store=store,
+    )
+
+
+def _is_idle(plant: EngineShell, part: AppPart) -> bool:
+    return part.app.id not in _busy_apps(plant) and all(task.ended for task in part.sources.values())
+
+
+def _busy_apps(plant: EngineShell) -> set[AppId]:
+    dispatcher = plant.engine.dispatcher
+    busy: set[AppId] = dispatcher.ask(
+        lambda: {
+            queue.instance.app
+            for queue in dispatcher.scheduler.queues.all()
+            if queue.has_work or queue.runs_on is not None
+        }
+    )
+    return busy
+
+
+def parts_in_short(plant: EngineShell, parts: list[AppPart]) -> list[PartInShort]:
+    """Tell of all apps of which something is here. Not on the loop: the scheduler is asked."""
+    busy = _busy_apps(plant) if parts else set()
+    troubled = plant.troubles.apps()
+    told = {
+        part.id: PartInShort(
+            part.id,
+            part.key,
+            len(part.sources),
+            has_failed=part.app.state is AppState.FAILED,
+            is_troubled=part.id in troubled,
+            is_idle=part.app.id not in busy and all(task.ended for task in list(part.sources.values())),
+            is_open=True,
+        )
+        for part in parts
+    }
+    unopened = {
+        app: PartInShort(app, NodeId(wanted.key), 0, False, is_troubled=True, is_idle=False, is_open=False)
+        for app, wanted in troubled.items()
+    }
+    return [one for _, one in sorted((unopened | told).items())]
+
+
+def _source(part: AppPart, number: int, task: SourceTask, rates: Rates) -> SourceLine:
+    rate = rates.of((part.id, -1 - number), task.rows)
+    return SourceLine(task.name, task.spec.kind, task.spec.guarantee, task.rows, rate, _source_state(task))
+
+
+def _source_state(task: SourceTask) -> str:
+    if task.ended:
+        return "ended" if task.is_exhausted else "stopped"
+    return "paused" if task.paused else "reading"
+
+
+def _held_source(part: AppPart, number: int) -> SourceLine:
+    name = part.source_name(number)
+    spec = part.graph.sources[name]
+    return SourceLine(name, spec.kind, spec.guarantee, 0, 0.0, "held")
+
+
+def _instance(part: AppPart, number: int, queue: Queue, rates: Rates) -> InstanceLine:
+    chain = next(chain for chain in part.graph.chains if number in chain.instances)
+    rate = rates.of((part.id, number), queue.taken_rows)
+    return InstanceLine(number, chain.name, queue.totals.rows_in, queue.totals.rows_out, queue.waiting, rate)
+
+
+def _sink(part: AppPart, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine:
+    number = task.instance.number
+    rate = rates.of((part.id, number), queue.taken_rows)
+    return SinkLine(
+        number,
+        task.name,
+        task.spec.kind,
+        task.spec.guarantee,
+        task.rows,
+        queue.waiting,
+        rate,
+        latency_of([task.recent]),
+    )
+
+
+# --- over all nodes ---------------------------------------------------------------------------------------------------
+
+
+async def settled(look: Callable[[], Awaitable[StatusTold]]) -> StatusTold:
+    """Look at an app until its ledger balances, a few times at most.
+
+    No two nodes tell of the same instant. What goes from one to the other in between is counted twice, or not at all.
+    """
+    told = await look()
+    for _ in range(LOOKS_MAX - 1):
+        if told.is_balanced or told.silent or told.unaccounted:
+            break
+        told = await look()
+    return told
+
+
+def status_told(
+    app: OwnedRecord, owner: str, parts: list[PartLine], silent: set[str], rooms: Mapping[str, NodeRoom] | None = None
+) -> StatusTold:
+    """Put together what all nodes tell of an app.
+
+    One that is silent, and from which everything was placed elsewhere, matters only if its account is lacking.
+    """
+    stores = {part.store for part in parts}
+    left = [account for store, account in app.accounts.items() if store not in stores]
+    ledger = whole_ledger([*(part.ledger for part in parts), *left])
+    away = silent & {peer.address for peer in app.places}
+    unaccounted = set() if ledger.balanced else silent - away
+    is_whole = not away and not unaccounted
+    waiting = ledger.waiting
+    if not is_whole or waiting < 0:  # what has gone from one node to another can only be set off if both have told
+        waiting = sum(part.ledger.waiting for part in parts)
+    here = {number: part.node for part in parts for number in _numbers(part)}
+    missing = _missing(app, parts, away, rooms or {})
+    errors = [f"{part.node}: {part.error}" for part in parts if part.error]
+    troubles = [f"{part.node}: {trouble}" for part in parts for trouble in part.troubles]
+    return StatusTold(
+        name=app.name,
+        id=app.id,
+        version=app.version,
+        owner=owner,
+        submitter=app.submitter,
+        state=_state(app, parts, missing, is_away=bool(away), is_out=is_whole and ledger.waiting == 0),
+        errors=[*errors, *troubles],
+        notes=_notes(app, waiting),
+        parts=parts,
+        homes={str(number): here[number] for number in sorted(here)},
+        missing=missing,
+        rows_in=ledger.rows_in,
+        rows_out=ledger.rows_out,
+        waiting=waiting,
+        ledger=replace(ledger, waiting=waiting),
+        is_balanced=ledger.balanced,
+        activity=sum(part.activity for part in parts),
+        silent=sorted(away),
+        unaccounted=sorted(unaccounted),
+    )
+
+
+def _numbers(part: PartLine) -> Iterator[int]:
+    yield from (line.number for line in part.instances)
+    yield from (line.number for line in part.sinks)
+
+
+def _missing(app: OwnedRecord, parts: list[PartLine], away: set[str], rooms: Mapping[str, NodeRoom]) -> list[str]:
+    """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be.
+
+    One that moves may be on its way for a moment, and its rows wait for it: nothing is amiss.
+    """
+    by_node = {part.node: part for part in parts}
+    here = {number for part in parts for number in _numbers(part)}
+    lacking = [
+        f"source {name} on {peer.address}"
+        for name, peer in zip(app.source_names, app.spec.sources, strict=True)
+        if not _reads(by_node.get(peer.address), name)
+    ]
+    unheard = [
+        f"{_called(chain, one.instance)} on {one.host.address}{_if_full(chain, rooms.get(one.host.address))}"
+        for one in sorted(app.placed, key=lambda one: one.instance)
+        for chain in (app.spec.chains[one.instance],)
+        if one.host.address in away or (one.instance not in here and one.whence is None)
+    ]
+    return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
+
+
+def _called(chain: ChainSpec, number: int) -> str:
+    return f"instance {number} ({chain.name})" if chain.operators else f"sink {chain.name}"
+
+
+def _if_full(chain: ChainSpec, room: NodeRoom | None) -> str:
+    """Say why a node does not take what is placed there, if that is for want of room."""
+    if room is None or not chain.operators or room.load + room_taken(chain.operators, room.capacity) <= room.capacity:
+        return ""
+    return (
+        f", which has no room for its {chain.operators} operators ({room.load} of {room.capacity} run there): stop an "
+        "app, start another node, or give one more --capacity"
+    )
+
+
+def _reads(part: PartLine | None, source: str) -> bool:
+    return part is not None and any(line.name == source for line in part.sources)
+
+
+def _state(app: OwnedRecord, parts: list[PartLine], missing: list[str], *, is_away: bool, is_out: bool) -> str:
+    return state_word(
+        is_upgrading=app.upgrading is not None,
+        has_failed=any(part.state == AppState.FAILED for part in parts),
+        is_away=app.has_run and is_away,
+        is_troubled=any(part.troubles for part in parts),
+        runs=app.has_run and not missing,
+        is_idle=is_out and all(part.is_idle for part in parts),
+    )
+
+
+def listed_state(app: OwnedLine, told: Mapping[NodeId, PartInShort], *, is_away: bool) -> str:
+    """Return the state of an app by what its nodes tell in short, if some of them are not away."""
+    parts = told.values()
+    is_read = sum(part.sources for part in parts) >= len(app.sources)
+    return state_word(
+        is_upgrading=bool(app.upgrading),
+        has_failed=any(part.has_failed for part in parts),
+        is_away=app.runs and is_away,
+        is_troubled=any(part.is_troubled for part in parts),
+        runs=app.runs and is_read and all(peer.id in told for peer in app.places),
+        is_idle=all(part.is_idle for part in parts),
+    )
+
+
+def state_word(
+    *, is_upgrading: bool, has_failed: bool, is_away: bool, is_troubled: bool, runs: bool, is_idle: bool
+) -> str:
+    """Return how an app is, in a word; nobody knows what waits at a node that is away."""
+    if is_upgrading:
+        return "upgrading"
+    if has_failed:
+        return "failed"
+    if is_away:
+        return "nodes away"
+    if is_troubled:
+        return "troubled"
+    if not runs:
+        return "deploying"
+    return "finished" if is_idle else "running"
+
+
+def _notes(app: OwnedRecord, waiting: int) -> list[str]:
+    """Tell how far an upgrade is, or how the last one ended."""
+    upgrade = app.upgrading
+    if upgrade is None:
+        return [app.note] if app.note else []
+    words = {
+        UpgradePhase.DRAINING: f"its sources are held, and {waiting:,} rows have yet to be through",
+        UpgradePhase.ENDING: "its rows are through, and it is being stopped",
+        UpgradePhase.ADOPTING: "nodes bring what it keeps to where the next version looks for it",
+    }
+    told = f"version {app.version + 1} takes its place: {words[upgrade.phase]}"
+    return [told, app.note] if app.note else [told]

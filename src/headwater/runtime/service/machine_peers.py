@@ -1,0 +1,46 @@
+"""The peers that one machine carries, in one process: they share its Spark, and nothing else."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from headwater.runtime.service.local_cluster import few_spares
+from headwater.runtime.service.service import NodeService
+from headwater.runtime.settings import JOIN_MAX, NodeSettings
+from headwater.workers.local.shared_session import SharedSpark
+
+
+class PeersOfAMachine:
+    """One peer or several."""
+
+    def __init__(self, each: Sequence[NodeSettings]) -> None:
+        """Begin without any of them started."""
+        self._each, self._is_shared = each, len(each) > 1
+        self._spark = SharedSpark() if self._is_shared and not each[0].no_spark else None
+        self.services: list[NodeService] = []
+
+    async def start(self, enter: Callable[[NodeService], Awaitable[None]]) -> None:
+        """Let one peer enter the ring, then all others at once; they join through it, if nobody else is there."""
+        first, *others = self._each
+        await enter(self._made(first))
+        if not self.services[0].machine.is_active:
+            return  # it was told to stop before it was in
+        told = self.services[0].own.address
+        made = [self._made(replace(one, join=(told, *one.join)[:JOIN_MAX])) for one in others]
+        for failure in await asyncio.gather(*map(enter, made), return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
+
+    def _made(self, settings: NodeSettings) -> NodeService:
+        engine = few_spares(settings.engine()) if self._is_shared else settings.engine()
+        service = NodeService(settings, engine=engine, spark=self._spark)
+        self.services.append(service)
+        return service
+
+    async def drained(self) -> None:
+        """Wait until every peer has given away all it had, and is not in the ring any more."""
+        await asyncio.gather(*(service.draining.done.wait() for service in self.services))
+
+    async def stop(self) -> None:
+        """Stop all in good order."""
+        await asyncio.gather(*(service.stop() for service in self.services))

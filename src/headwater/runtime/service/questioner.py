@@ -1,0 +1,227 @@
+"""Questions of one node to others: asked again until they are answered, answered once however often they are asked."""
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from headwater.client.questions import (
+    AnswerKind,
+    Look,
+    Looked,
+    QuestionKind,
+    answer_decoder,
+    encoder,
+    question_decoder,
+)
+from headwater.control.messages.peer_questions import Answer, PeerQuestion
+from headwater.links.requests import RequestRefused, refusal_of
+from headwater.links.speech import Refusal
+from headwater.model.decoding import UNDECODABLE
+from headwater.model.errors import HeadwaterError
+from headwater.model.peers import NodeId, Peer
+
+log = logging.getLogger(__name__)
+
+RESEND_S: Final = 1.0  # a round trip over a bad link, and a bit
+LOOK_S: Final = 4.0  # then a node is said to be silent
+PATIENCE_S: Final = 50.0  # for what takes its time; a user gives up after a minute
+ANSWERED_MAX: Final = 1_000  # questions that are being answered, and answers that are remembered in case they were lost
+ANSWERED_BYTES_MAX: Final = 32 << 20  # of both: the longest there can be, and a thousand of the usual ones beside it
+ANSWERED_S: Final = 120.0  # for which an answer is remembered: longer than anybody asks for it again
+UNDER_WAY_OF_ONE_MAX: Final = 250  # questions of one node: a user asks 32 at once, and four floods leave none out
+PLACE_BYTES: Final = ANSWERED_BYTES_MAX // ANSWERED_MAX  # as which a place counts beside bytes, to see who has most
+NODES_MAX: Final = 2_000  # that are looked at for one request
+
+
+class Silent(HeadwaterError):
+    """A node has not answered."""
+
+
+class QuestionRefused(RequestRefused):
+    """A node has said no; a user who is told so hears it as that node has said it."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """A question that was heard, and its answer once there is one."""
+
+    task: "asyncio.Task[Answer] | None"  # while it is being answered: done, it would keep all that it ran in
+    size_bytes: int  # of the question while it is being answered, then of the answer
+    answer: Answer | None = None  # none if this node was stopped before there was one
+    answered_at_s: float = math.inf
+
+
+Sending = Callable[[str, PeerQuestion | Answer], None]
+Answering = Callable[[Peer, QuestionKind], Awaitable[AnswerKind]]
+
+
+class Asking:
+    """The questions of one node."""
+
+    def __init__(
+        self, own: Peer, send: Sending, answer: Answering, rng: Random, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin with none."""
+        self._own, self._send, self._answer, self._rng, self._clock = own, send, answer, rng, clock
+        self._open: dict[tuple[NodeId, int], asyncio.Future[Answer]] = {}  # by who is asked
+        self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
+        self._heard_bytes = 0
+        self._of_one: Counter[NodeId] = Counter()  # what each node takes of both: bytes, and places as bytes
+        self._under_way: Counter[NodeId] = Counter()
+
+    async def ask(self, to: Peer, question: QuestionKind, patience_s: float = PATIENCE_S) -> Any:
+        """Return the answer; raises Silent or Refused."""
+        if to.id == self._own.id:
+            return await self._answer(self._own, question)
+        number = self._rng.getrandbits(62)
+        asked = PeerQuestion(self._own, number, encoder.encode(question))
+        answered = self._open[to.id, number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(patience_s):
+                while True:
+                    self._send(to.address, asked)
+                    done, _ = await asyncio.wait({answered}, timeout=RESEND_S)
+                    if done:
+                        return _read(answered.result())
+        except TimeoutError:
+            raise Silent(f"the node at {to.address} does not answer; see `headwater nodes`") from None
+        finally:
+            del self._open[to.id, number]
+
+    def hear(self, message: PeerQuestion | Answer) -> None:
+        """Take what another node has said."""
+        if isinstance(message, Answer):
+            waits = self._open.get((message.sender.id, message.number))
+            if waits is not None and not waits.done():
+                waits.set_result(message)
+            return
+        heard = self._heard.get((message.sender.id, message.number))
+        if heard is None:
+            self._begin(message)
+        elif heard.answer is not None:
+            self._send(message.sender.address, heard.answer)
+
+    def _begin(self, question: PeerQuestion) -> None:
+        """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
+        size, sender = len(question.payload), question.sender.id
+        self._forget_old()
+        if self._under_way[sender] >= UNDER_WAY_OF_ONE_MAX:
+            return
+        self._make_room(size)
+        if not self._has_room(size):
+            return
+        place = (question.sender.id, question.number)
+        task = asyncio.get_running_loop().create_task(self._answered(question))
+        self._heard[place] = _Heard(task, size)
+        self._heard_bytes += size
+        self._of_one[sender] += size + PLACE_BYTES
+        self._under_way[sender] += 1
+        task.add_done_callback(lambda done: self._done(place, question.sender, done))
+
+    def _done(self, place: tuple[NodeId, int], to: Peer, done: "asyncio.Task[Answer]") -> None:
+        heard = self._heard[place]  # what is being answered is not forgotten, or it would be done twice
+        heard.task, heard.answer = None, None if done.cancelled() else done.result()
+        size = 0
+        if heard.answer is not None:
+            self._send(to.address, heard.answer)
+            size = len(heard.answer.payload)
+        self._heard_bytes += size - heard.size_bytes
+        self._of_one[to.id] += size - heard.size_bytes
+        _subtract(self._under_way, to.id, 1)
+        heard.size_bytes, heard.answered_at_s = size, self._clock()
+        self._make_room(0)
+
+    def _forget_old(self) -> None:
+        """Forget answers that nobody asks for any more: thousands of them would take as much as may be taken."""
+        gone = self._clock() - ANSWERED_S
+        while self._heard and next(iter(self._heard.values())).answered_at_s <= gone:
+            self._forget(next(iter(self._heard)))
+
+    def _forget(self, place: tuple[NodeId, int]) -> None:
+        size = self._heard.pop(place).size_bytes
+        self._heard_bytes -= size
+        _subtract(self._of_one, place[0], size + PLACE_BYTES)
+
+    def _make_room(self, size: int) -> None:
+        """Forget answers until there is room for something of this size: of the node that takes most, the oldest."""
+        while not self._has_room(size):
+            answered = [place for place, heard in self._heard.items() if heard.task is None]
+            if not answered:
+                return
+            self._forget(max(answered, key=lambda place: self._of_one[place[0]]))
+
+    def _has_room(self, size: int) -> bool:
+        return len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX
+
+    async def _answered(self, question: PeerQuestion) -> Answer:
+        try:
+            asked = question_decoder.decode(question.payload)
+            answer = await self._answer(question.sender, asked)
+            return Answer(self._own, question.number, encoder.encode(answer))
+        except (HeadwaterError, *UNDECODABLE) as failure:
+            return self._refusal(question, failure)
+        except Exception as failure:  # our mistake: whoever asks must not wait for it for ever
+            log.exception("a question of %s was not answered", question.sender)
+            return self._refusal(question, failure)
+
+    def _refusal(self, question: PeerQuestion, failure: Exception) -> Answer:
+        told = encoder.encode(refusal_of(failure, self._own.address))
+        return Answer(self._own, question.number, told, is_refused=True)
+
+    async def ask_all(self, peers: Sequence[Peer], question: QuestionKind) -> tuple[list[Any], list[str]]:
+        """Return what these nodes answer, and the addresses of those who do not, or refuse to."""
+        answers = await asyncio.gather(*(self.ask(peer, question, LOOK_S) for peer in peers), return_exceptions=True)
+        told, silent = [], []
+        for peer, answer in zip(peers, answers, strict=True):
+            if isinstance(answer, HeadwaterError):
+                silent.append(peer.address)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                told.append(answer)
+        return told, silent
+
+    async def look_around(self, leaves: Iterable[Peer]) -> tuple[list[Looked], list[str]]:
+        """Ask everybody in the ring what they have; return that, and who is silent.
+
+        Nobody knows all nodes, but everybody knows those around them, who know those around them.
+        """
+        known: dict[NodeId, Peer] = {self._own.id: self._own, **{peer.id: peer for peer in leaves}}
+        waiting = list(known.values())
+        looked: list[Looked] = []
+        silent: list[str] = []
+        while waiting:
+            answers, unheard = await self.ask_all(waiting, Look())
+            silent += unheard
+            waiting = []
+            for answer in answers:
+                looked.append(answer)
+                fresh = [one for one in answer.leaves if one.id not in known]
+                room = NODES_MAX - len(known)
+                known.update((one.id, one) for one in fresh[:room])
+                waiting += fresh[:room]
+        return looked, silent
+
+
+def _subtract(counter: Counter[NodeId], node: NodeId, number: int) -> None:
+    counter[node] -= number
+    if not counter[node]:
+        del counter[node]
+
+
+def _read(answer: Answer) -> AnswerKind:
+    try:
+        if answer.is_refused:
+            raise QuestionRefused(msgspec.msgpack.decode(answer.payload, type=Refusal))
+        return answer_decoder.decode(answer.payload)
+    except UNDECODABLE as damage:
+        what = Refusal("it answered what is not understood", answer.sender.address, "is its version ours?")
+        raise QuestionRefused(what) from damage

@@ -1,0 +1,501 @@
+"""A node's engine in the imagined world: the real scheduler, turns, queues and ledger, no Spark, threads or clocks.
+
+A worker's turn takes as long as its rows and its commit do in virtual time, and happens at its end: a node that crashes
+before has done nothing of it. Sources are polled when they are due, sinks hand their rows to the world in the
+transaction that takes them. What the store holds outlives the node, as a disk does.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from headwater.control.messages.events import (
+    AppClosed,
+    AppOpened,
+    AwaitInstance,
+    EmptyInstance,
+    InstanceClosed,
+    InstanceOpened,
+    NodeEvent,
+    NoteRowsGone,
+    NoteRowsPut,
+    RowsWaited,
+    StartInstance,
+    StopInstance,
+)
+from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
+from headwater.dataflow.graph import Graph
+from headwater.engine.channels import ORIGIN_BYTES, make_outbox
+from headwater.engine.dequeue import advance, take
+from headwater.engine.events import (
+    AppAdded,
+    AppHalted,
+    AppRemoved,
+    Effect,
+    Event,
+    InstanceGained,
+    InstanceGivenUp,
+    LetGo,
+    ReportTrouble,
+    RowsGone,
+    RowsPassed,
+    RowsPut,
+    RunTurn,
+    SchedulerTicked,
+    TurnEnded,
+    WakeWanted,
+    WorkerJoined,
+)
+from headwater.engine.keyed_state import StateMemory
+from headwater.engine.ledger import Ledger, read_ledger
+from headwater.engine.moving import all_lots, begin_under
+from headwater.engine.plans import ChainPlan, Outlet, plan_chain, source_outlets
+from headwater.engine.positions import ConnectorRecord, read_record
+from headwater.engine.queue_loading import queues_of, wake_us_of
+from headwater.engine.queue_records import QueueRecord, read_queue
+from headwater.engine.reports import TurnReport
+from headwater.engine.scheduler import Scheduler, SchedulerConfig
+from headwater.engine.schemas import Schemas
+from headwater.engine.source_commit import keep_position, lay_out, lay_out_end, put_all, without_giants
+from headwater.engine.turn import Assignment, TurnRunner
+from headwater.model.ids import AppId, InstanceId, WorkerId
+from headwater.model.peers import NodeId
+from headwater.model.store_contract import Store
+from headwater.model.store_layout import LAST_APP_KEY, NAME_KEY, TERM_KEY, app_prefixes, app_record_key
+from headwater.model.terms import Lot
+from headwater.model.time import MILLISECOND, SECOND, Instant
+from headwater.operators.chain import OpenChain
+from headwater.storage.memory_store import MemoryStore
+
+BEGAN_US: Final = 1_767_225_600 * SECOND  # virtual time is told to operators from the first instant of 2026 on
+ALL: Final = 1 << 40
+TURN_US: Final = 200  # of a turn, however few rows it has
+ROW_US: Final = 10
+TICK: Final = 5 * MILLISECOND  # between two looks at what the scheduler waits for, as a real node has it
+POLL_ROWS: Final = 100
+# What a source gives that has no pace of its own. A user's flow of some hundred rows would be through before the first
+# fault strikes; one of 100,000 has ended after a hundred seconds.
+FIRST_ROWS_PER_S: Final = 2.0
+DOUBLES_IN: Final = 8 * SECOND
+RATE_DOUBLINGS_MAX: Final = 20
+POLLS_PER_S: Final = 4
+BUSY_ROWS: Final = 5_000  # waiting in an app's queues, beyond which its sources wait too
+ROOM_BYTES: Final = 4 << 20  # of an app's rows; beyond it none of other nodes are taken
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Disk:
+    """How long a commit takes."""
+
+    rng: Random
+    slow_us: Callable[[], int]  # up to so much more, while something is wrong with it
+    commit_us: int = 300
+
+    def takes_us(self) -> int:
+        """Draw how long the next commit takes."""
+        slow_us = self.slow_us()
+        return self.commit_us + (self.rng.randrange(slow_us) if slow_us else 0)
+
+
+class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
+    """An app as the store knows it."""
+
+    name: str
+    number: int
+    key: bytes
+    flow: bytes
+
+
+@dataclass(slots=True)
+class Source:
+    """A source at work."""
+
+    number: int  # among the flow's declarations
+    reader: SourceReader
+    outlets: tuple[Outlet, ...]
+    record: ConnectorRecord
+    due: Instant
+    since: Instant
+    batches: int = 0
+    has_pace: bool = False  # of its own: it has said when to ask again
+    ended: bool = False
+
+    def rows_per_s(self, now: Instant) -> float:
+        """Return how much it gives by now, if it has no pace."""
+        return FIRST_ROWS_PER_S * math.exp2(min((now - self.since) / DOUBLES_IN, RATE_DOUBLINGS_MAX))
+
+
+@dataclass(slots=True)
+class PlantApp:
+    """An app that has queues here."""
+
+    id: AppId
+    graph: Graph
+    plans: dict[InstanceId, tuple[ChainPlan, OpenChain]]
+    here: set[int] = field(default_factory=set)
+    sources: dict[int, Source] = field(default_factory=dict)  # by number among the sources
+    trouble: str | None = None
+
+    def is_sink(self, number: int) -> bool:
+        """Whether an instance is the queue of a sink."""
+        return any(sink.instance == number for sink in self.graph.sinks)
+
+
+Written = Callable[[str, str, list[Row]], None]
+OpenSource = Callable[[str, SourceSpec, Any], SourceReader]
+
+
+class SimulatedEngine:
+    """One node's engine."""
+
+    store: Store
+
+    def __init__(self, store: MemoryStore, disk: Disk, graph_of: Callable[[bytes], Graph], written: Written) -> None:
+        """Begin on a store, new or not; `written` is told of rows that a sink has taken."""
+        self.store, self.disk, self._graph_of, self._written = store, disk, graph_of, written
+        self.schemas = Schemas()
+        self.name, self._term = self._own()
+        self.apps: dict[str, PlantApp] = {}
+        self.offline_until = Instant(0)  # the devices behind the sources are away until then
+        self._scheduler = Scheduler(SchedulerConfig(workers=2, spares_max=0))
+        self._memory = StateMemory()
+        self._turns: dict[WorkerId, tuple[Instant, tuple[Assignment, ...]]] = {}
+        self._sinks_due: dict[InstanceId, Instant] = {}
+        self._news: list[NodeEvent] = []
+        self.now = Instant(0)
+        for worker in (1, 2):
+            self._tell(WorkerJoined(WorkerId(worker)))
+
+    def _own(self) -> tuple[bytes, bytes]:
+        with self.store.write() as txn:
+            name = txn.get(NAME_KEY) or self.disk.rng.randbytes(ORIGIN_BYTES)
+            term = (int.from_bytes(txn.get(TERM_KEY) or b"", "big") + 1).to_bytes(8, "big")
+            txn.put(NAME_KEY, name)
+            txn.put(TERM_KEY, term)
+        return name, term
+
+    @property
+    def _now_us(self) -> int:
+        return BEGAN_US + self.now
+
+    def room_bytes(self, app: AppId) -> int:
+        """Return how many bytes an app's queues may still take."""
+        queues = self._scheduler.queues.all()
+        return max(0, ROOM_BYTES - sum(queue.bytes_held for queue in queues if queue.instance.app == app))
+
+    def plan(self, instance: InstanceId) -> ChainPlan | None:
+        """Return how an instance is run; None if it is a sink's queue."""
+        _, app = self._app_of(instance)
+        return app.plans[instance][0] if instance in app.plans else None
+
+    def lots(self, app: str) -> dict[int, Lot]:
+        """Return the lots of the instances of an app that are here, whether they run or not."""
+        with self.store.read() as snapshot:
+            return all_lots(snapshot, self.apps[app].id)
+
+    def holds(self, app: str) -> bool:
+        """Whether anything of an app is in the store."""
+        return app in self.apps
+
+    # --- what the node wants ------------------------------------------------------------------------------------------
+
+    def reopen(self, now: Instant) -> list[NodeEvent]:
+        """Open what the store knows from before: what waits there has to go where it is wanted."""
+        self.now = now
+        with self.store.read() as snapshot:
+            records = [msgspec.msgpack.decode(packed, type=SimulatedAppRecord) for _, packed in snapshot.scan(b"A")]
+        for record in records:
+            self._open(record)
+        return self._told()
+
+    def carry_out(
+        self,
+        effect: StartInstance | AwaitInstance | EmptyInstance | StopInstance | NoteRowsPut | NoteRowsGone,
+        now: Instant,
+    ) -> list[NodeEvent]:
+        """Do what the node wants, and return what has come of it."""
+        self.now = now
+        match effect:
+            case StartInstance(name, instance, _, _, flow, key, lot):
+                app = self.apps.get(name) or self._register(name, key, flow)
+                if instance < 0:
+                    self._read(app, -1 - instance)
+                else:
+                    self._begin(app, instance, lot)
+                    self._run(name, app, instance)
+            case AwaitInstance(name, _, flow, key):
+                if name not in self.apps:
+                    self._register(name, key, flow)
+            case EmptyInstance(name, instance):
+                app = self.apps[name]
+                self._run(name, app, instance)
+                self._tell(InstanceGivenUp(InstanceId(app.id, instance), when_taken=True))
+            case StopInstance(name, instance):
+                if name in self.apps:
+                    self._stop(name, self.apps[name], instance)
+            case NoteRowsPut(identity, record):
+                self._tell(RowsPut(identity, record.put_rows, record.put_bytes, record.put_marks))
+            case NoteRowsGone(identity, record):
+                self._tell(_gone(identity, record))
+        return self._told()
+
+    def forget(self, name: str, now: Instant) -> list[NodeEvent]:
+        """Remove an app that has ended, and all that is left of it."""
+        self.now = now
+        app = self.apps.pop(name, None)
+        if app is None:
+            return []
+        self._tell(AppRemoved(app.id))
+        with self.store.write() as txn:
+            txn.delete(app_record_key(name))
+            for prefix in app_prefixes(app.id):
+                for key in [key for key, _ in txn.scan(prefix)]:
+                    txn.delete(key)
+        self._news.append(AppClosed(name))
+        return self._told()
+
+    def _register(self, name: str, key: NodeId, flow: bytes) -> PlantApp:
+        with self.store.write() as txn:
+            number = int.from_bytes(txn.get(LAST_APP_KEY) or b"", "big") + 1
+            record = SimulatedAppRecord(name, number, key, flow)
+            txn.put(LAST_APP_KEY, number.to_bytes(4, "big"))
+            txn.put(app_record_key(name), msgspec.msgpack.encode(record))
+        return self._open(record)
+
+    def _open(self, record: SimulatedAppRecord) -> PlantApp:
+        graph, app_id = self._graph_of(record.flow), AppId(record.number)
+        plans = {
+            InstanceId(app_id, number): (plan, plan.open())
+            for chain in graph.chains
+            for plan in [plan_chain(graph, app_id, chain)]
+            for number in chain.instances
+        }
+        app = self.apps[record.name] = PlantApp(app_id, graph, plans)
+        with self.store.read() as snapshot:
+            queues = queues_of(snapshot, graph, app_id, self._now_us, here=())
+        self._tell(AppAdded(app_id, queues))
+        self._news.append(AppOpened(record.name, app_id, NodeId(record.key)))
+        for queue in queues:
+            if queue.has_work:
+                self._news.append(RowsWaited(record.name, queue.instance.number))
+        return app
+
+    def _begin(self, app: PlantApp, number: int, lot: Lot) -> None:
+        """See that what is here of an instance is of this placement."""
+        instance = InstanceId(app.id, number)
+        with self.store.write() as txn:
+            begin_under(txn, self.plan(instance), instance, lot, app.here)
+
+    def _run(self, name: str, app: PlantApp, number: int) -> None:
+        instance, is_news = InstanceId(app.id, number), number not in app.here
+        app.here.add(number)
+        if not app.is_sink(number):
+            self._tell(InstanceGained(instance))
+            with self.store.read() as snapshot:
+                self._tell(WakeWanted(instance, wake_us_of(snapshot, app.graph, instance, self._now_us)))
+        elif is_news:
+            self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
+        if is_news:
+            self._news.append(InstanceOpened(name, number))
+
+    def _stop(self, name: str, app: PlantApp, number: int) -> None:
+        if number < 0:
+            source = app.sources.pop(-1 - number, None)
+            if source is not None:
+                source.reader.close()
+        elif app.is_sink(number):
+            self._gave_up(name, app, InstanceId(app.id, number))
+        elif number in app.here:
+            self._tell(InstanceGivenUp(InstanceId(app.id, number)))
+
+    def _gave_up(self, name: str, app: PlantApp, instance: InstanceId) -> None:
+        """Turn the queue of an instance that nobody runs here any more into an outbox."""
+        with self.store.write() as txn:
+            make_outbox(txn, instance, self.schemas)
+        app.here.discard(instance.number)
+        self._sinks_due.pop(instance, None)
+        self._news.append(InstanceClosed(name, instance.number))
+
+    def _read(self, app: PlantApp, number: int) -> None:
+        if number in app.sources:
+            return
+        name = list(app.graph.sources)[number]
+        declared = [one.name for one in app.graph.declarations].index(name)
+        with self.store.read() as snapshot:
+            record = read_record(snapshot, app.id, declared)
+        reader = app.graph.sources[name].open(record.position)
+        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self.now, self.now)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> Instant | None:
+        """Return when something is due."""
+        return min(self._dues(), default=None)
+
+    def _dues(self) -> Iterator[Instant]:
+        yield from (at for at, _ in self._turns.values())
+        yield from self._sinks_due.values()
+        for _, source in self._reading():
+            yield max(source.due, self.offline_until)
+        wake_us = self._scheduler.deadline()
+        if wake_us is not None:
+            yield Instant(max(self.now + TICK, wake_us - BEGAN_US))
+
+    def _reading(self) -> Iterator[tuple[PlantApp, Source]]:
+        for app in self.apps.values():
+            if app.trouble is None:
+                yield from ((app, source) for source in app.sources.values() if not source.ended)
+
+    def advance(self, now: Instant) -> list[NodeEvent]:
+        """Let all happen that is due."""
+        self.now = now
+        for worker, (at, assignments) in list(self._turns.items()):
+            if at <= now:
+                del self._turns[worker]
+                self._tell(TurnEnded(worker, self._turn(assignments)))
+        for instance, at in list(self._sinks_due.items()):
+            if at <= now:
+                del self._sinks_due[instance]
+                self._write_out(instance)
+        if self.offline_until <= now:
+            for app, source in list(self._reading()):
+                if source.due <= now:
+                    self._poll(app, source)
+        self._tell(SchedulerTicked())
+        return self._told()
+
+    def _told(self) -> list[NodeEvent]:
+        news, self._news = self._news, []
+        return news
+
+    def _turn(self, assignments: tuple[Assignment, ...]) -> list[TurnReport]:
+        chains = {identity: opened for app in self.apps.values() for identity, opened in app.plans.items()}
+        known = [one for one in assignments if one.instance in chains]
+        runner = TurnRunner(self.store, self._term, chains, lambda: self._now_us, self.schemas, self._memory)
+        return runner.run(known)
+
+    def _poll(self, app: PlantApp, source: Source) -> None:
+        if self._scheduler.queues.rows_of_app.get(app.id, 0) > BUSY_ROWS:
+            source.due = Instant(self.now + 20 * MILLISECOND)
+            return
+        rate = source.rows_per_s(self.now)
+        rows_max = POLL_ROWS if source.has_pace else min(POLL_ROWS, max(1, round(rate / POLLS_PER_S)))
+        match source.reader.poll(rows_max, self._now_us):
+            case Rows() as rows:
+                self._take_in(app, source, rows)
+                pause_us = 0 if source.has_pace else round(rows.batch.num_rows * SECOND / rate)
+                source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
+            case Idle(until_us):
+                source.has_pace = True
+                source.due = Instant(max(self.now + MILLISECOND, until_us - BEGAN_US))
+            case Ended():
+                source.ended = True
+                self._put(app, source, lay_out_end(source.outlets, source.number, self._now_us), None)
+
+    def _take_in(self, app: PlantApp, source: Source, rows: Rows) -> None:
+        rows = without_giants(rows)
+        puts = lay_out(
+            rows, source.outlets, source.number, self.schemas, batches=source.batches, stamps=(), now_us=self._now_us
+        )
+        source.batches += 1
+        self._put(app, source, puts, rows)
+
+    def _put(self, app: PlantApp, source: Source, puts: list[tuple[int, int, bytes]], rows: Rows | None) -> None:
+        with self.store.write() as txn:
+            if rows is not None and puts:
+                self.schemas.ensure(txn, app.id, self.schemas.known(rows.batch.schema))
+            grown = put_all(txn, app.id, puts)
+            if rows is not None:
+                outlets = len(source.outlets)
+                source.record = keep_position(txn, app.id, source.number, source.record, rows, outlets)
+        for identity, record in grown:
+            self._tell(RowsPut(identity, record.put_rows, record.put_bytes, record.put_marks))
+
+    def _write_out(self, instance: InstanceId) -> None:
+        """Let a sink take all that waits."""
+        name, app = self._app_of(instance)
+        sink = next(sink for sink in app.graph.sinks if sink.instance == instance.number)
+        while True:
+            with self.store.read() as snapshot:
+                taken = take(snapshot, instance, ALL, self.schemas, self._now_us)
+            if not taken.sequences:
+                return
+            with self.store.write() as txn:
+                record = advance(txn, taken, read_queue(txn, instance), self._now_us)
+            if taken.batch is not None:
+                self._written(name, sink.name, taken.batch.to_pylist())
+            self._tell(_gone(instance, record))
+
+    def _app_of(self, instance: InstanceId) -> tuple[str, PlantApp]:
+        return next((name, app) for name, app in self.apps.items() if app.id == instance.app)
+
+    # --- the scheduler ------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        for effect in self._scheduler.handle(event, self._now_us):
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case RunTurn(worker, assignments):
+                rows = sum(min(one.rows_max, self._waiting(one.instance)) for one in assignments)
+                takes_us = TURN_US + ROW_US * rows + self.disk.takes_us()
+                self._turns[worker] = (Instant(self.now + takes_us), assignments)
+            case RowsPassed(instances):
+                for instance in instances:
+                    self._rows_passed(instance)
+            case LetGo(instance):
+                name, app = self._app_of(instance)
+                self._gave_up(name, app, instance)
+            case ReportTrouble(app_id, trouble):
+                _, app = self._app_of(InstanceId(app_id, 0))
+                app.trouble = f"{trouble.operator}: {trouble.error}"
+                self._tell(AppHalted(app_id))
+            case _:
+                raise AssertionError(f"an imagined pool has no use for {effect}")
+
+    def _waiting(self, instance: InstanceId) -> int:
+        queue = self._scheduler.queues.find(instance)
+        return 0 if queue is None else queue.waiting
+
+    def _rows_passed(self, instance: InstanceId) -> None:
+        name, app = self._app_of(instance)
+        if instance.number not in app.here:
+            self._news.append(RowsWaited(name, instance.number))
+        elif app.is_sink(instance.number):
+            self._sinks_due.setdefault(instance, Instant(self.now + self.disk.takes_us()))
+
+    # --- looking in ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise if the scheduler contradicts itself."""
+        self._scheduler.check()
+
+    def is_done(self, name: str) -> bool:
+        """Whether all sources that are read here have ended, and nothing waits in any queue of an app."""
+        app = self.apps[name]
+        queues = (queue for queue in self._scheduler.queues.all() if queue.instance.app == app.id)
+        busy = any(one.instance.app == app.id for _, turn in self._turns.values() for one in turn)
+        return all(source.ended for source in app.sources.values()) and not busy and not any(q.has_work for q in queues)
+
+    def ledger(self, name: str) -> Ledger:
+        """Add up this node's part of an app's ledger."""
+        return ledger_in(self.store, self.apps[name].graph, self.apps[name].id)
+
+
+def ledger_in(store: Store, graph: Graph, app: AppId) -> Ledger:
+    """Add up the ledger of an app in one store."""
+    names = [declared.name for declared in graph.declarations]
+    with store.read() as snapshot:
+        sources = [read_record(snapshot, app, names.index(name)).counts() for name in graph.sources]
+        return read_ledger(snapshot, app, graph, sources)
+
+
+def _gone(instance: InstanceId, record: QueueRecord) -> RowsGone:
+    return RowsGone(instance, record.taken_rows + record.shed_rows, record.gone_bytes, record.taken_marks)

@@ -1,0 +1,134 @@
+"""Directories of ours among the machine's temporary ones, and what is left of them when a process is killed.
+
+A process that is killed deletes nothing, so the next one does. The name of a directory has the process that made it,
+which holds a lock on it for as long as it lives: a number alone means little where containers share `/tmp`, or after it
+was given to another process. What may be in use stays, and so does all that is not called exactly as we call it.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from headwater.model.errors import EngineError
+from headwater.storage.lmdb_store import OWNER_LOCK
+from headwater.storage.locks import sweep_names
+
+# As `mkdtemp` ends a name, and with numbers that a process can have.
+_OURS: Final = re.compile(r"headwater-(?:run|store|cluster|peers|spark|structured)-(?P<pid>\d{1,7})-[a-z0-9_]{8}")
+SHORT: Final = Path("/tmp")  # where sockets go if the user's temporary directory has too long a path for them
+SOCKET_PATH_MAX: Final = 103  # bytes that every system takes
+_IN_SHORT_NAMES: Final = len(
+    "/headwater-spark-1234567-abcdefgh/.01234567-89ab-cdef-0123-456789abcdef.sock"
+)  # the longest
+
+
+class Temporary:
+    """A directory that is there until it is deleted, or until somebody sweeps after this process was killed."""
+
+    def __init__(self, kind: str, *, has_sockets: bool = False) -> None:
+        """Make it and hold it; `kind` says what is in it."""
+        place = _places()[-1 if has_sockets else 0]
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=f"headwater-{kind}-{os.getpid()}-", dir=place))
+        except OSError as failure:
+            what = f"no directory can be made in {place}: {failure.strerror}"
+            raise EngineError(f"{what}; set TMPDIR to one that is writable and has a short path") from failure
+        assert _OURS.fullmatch(self.path.name), self.path
+        self._held = os.open(self.path, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks: there the number of the process has to do
+            fcntl.flock(self._held, fcntl.LOCK_SH)
+
+    def delete(self) -> None:
+        """Delete it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._held)
+
+    def __enter__(self) -> Path:
+        """Be deleted at the end of the block."""
+        return self.path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Delete it."""
+        self.delete()
+
+
+def sweep(named: Path | None = None) -> None:
+    """Delete what killed processes of this user have left; what the user has named stays, and what it is in."""
+    kept = () if named is None else (named.resolve(), *named.resolve().parents)
+    for directory, pid in _ours():
+        if directory.resolve() not in kept and not _lives(pid) and not _is_held(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+    sweep_names(time.time_ns() // 1_000)
+
+
+def delete_left_by(pid: int) -> None:
+    """Delete what a process has left that is known to be dead."""
+    for directory, owner in _ours():
+        if owner == pid:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _ours() -> Iterator[tuple[Path, int]]:
+    """Return the directories of this user that processes of ours have made, with the number of each process."""
+    for place in _places():
+        yield from _ours_in(place)
+
+
+def _places() -> list[Path]:
+    """Return where directories of ours are; those with sockets are in the last."""
+    chosen = Path(tempfile.gettempdir())
+    return [chosen] if len(os.fsencode(chosen)) + _IN_SHORT_NAMES <= SOCKET_PATH_MAX else [chosen, SHORT]
+
+
+def _ours_in(place: Path) -> Iterator[tuple[Path, int]]:
+    with os.scandir(place) as entries:
+        for entry in entries:
+            called = _OURS.fullmatch(entry.name)
+            with suppress(FileNotFoundError):  # somebody else sweeps too
+                if (
+                    called
+                    and entry.is_dir(follow_symlinks=False)
+                    and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                ):
+                    yield Path(entry.path), int(called["pid"])
+
+
+def _lives(pid: int) -> bool:
+    """Whether there is such a process. It may be another that was given the same number: then a later sweep deletes."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _is_held(directory: Path) -> bool:
+    """Whether its maker holds it, or a node a store in it: one that outlives its maker, or that the user sent there."""
+    stores = (Path(at) / OWNER_LOCK for at, _, files in os.walk(directory) if OWNER_LOCK in files)
+    return any(_is_locked(one) for one in (directory, *stores))
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        opened = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # who cannot look must not delete
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(opened)
+    return False

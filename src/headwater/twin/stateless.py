@@ -1,0 +1,126 @@
+"""Operators without state: `mapInArrow` running the operators' own logic, several in a row as one.
+
+An operator with several outputs, or with dead letters, runs once for each of them that is read, each time keeping one:
+users' functions are taken to give the same answer for the same row.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from headwater.model.errors import UserCodeError
+from headwater.operators.chain import (
+    NO_LINE,
+    ChainResult,
+    NamedOperator,
+    OpenChain,
+    Segment,
+    Turnover,
+    _sentence,
+    _users_line,
+    unite,
+)
+from headwater.twin.columns import aligned, conformed, spark_form
+from headwater.twin.trouble import TroubleBox
+
+_OPENED_MAX: Final = 100  # of flows long gone; forgetting all of them costs one opening each
+
+_opened: dict[str, OpenChain] = {}  # Spark runs one task after another in a worker
+
+
+@dataclass(frozen=True)
+class Chained:
+    """Operators that run as one, and which of their outputs is wanted. Travels to the executors."""
+
+    flow: str
+    operators: tuple[NamedOperator, ...]
+    port: int | None  # of the last of them; None: its dead letters
+    given: pa.Schema
+    made: pa.Schema
+    trouble: TroubleBox
+    number: str = field(default_factory=lambda: uuid4().hex)  # by which a worker knows that it has opened them
+
+    def run(self, batch: pa.RecordBatch, kept: Mapping[bytes, bytes]) -> ChainResult:
+        """Run rows through the operators over the state kept so far."""
+        store = EntriesInMemory(kept)
+        return self._open().run([Segment([(0, batch)])], Turnover(lambda index: store))
+
+    def outlet(self, result: ChainResult) -> pa.RecordBatch | None:
+        """Return the rows that are wanted, in the schema that the first rows had: Spark cannot widen it later."""
+        if self.port is None:
+            pieces = result.dead.get(len(self.operators) - 1, [])
+        else:
+            pieces = [rows for emission in result.emissions if (rows := emission.outputs[self.port]) is not None]
+        return self.fitting(unite(pieces)) if pieces else None
+
+    def fitting(self, made: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows in the schema that the first rows had."""
+        try:
+            return aligned(made, self.made)
+        except (ValueError, pa.ArrowException) as failure:
+            told = f"its result does not fit what it made of the first rows ({failure}); declare schema="
+            raise self._trouble(told, NO_LINE) from failure
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Tell of whatever is raised inside the block as the last operator's doing."""
+        with self.trouble.watching():
+            try:
+                yield
+            except UserCodeError:
+                raise
+            except Exception as failure:  # a user's code may raise anything
+                raise self._trouble(_sentence(failure), _users_line(failure)) from failure
+
+    def _trouble(self, error: str, line: str) -> UserCodeError:
+        return UserCodeError(self.flow, self.operators[-1].name, error, line, "")
+
+    def _open(self) -> OpenChain:
+        chain = _opened.get(self.number)
+        if chain is None:
+            if len(_opened) >= _OPENED_MAX:
+                _opened.clear()
+            chain = _opened[self.number] = OpenChain(self.flow, self.operators)
+        return chain
+
+
+class EntriesInMemory:
+    """Entries in memory as the committed state of an operator."""
+
+    def __init__(self, entries: Mapping[bytes, bytes]) -> None:
+        """Hold these entries."""
+        self._entries = entries
+
+    def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these entries."""
+        return [self._entries.get(key) for key in keys]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries from `start` up to but without `stop`, in order."""
+        return iter(self.gather(start, stop))
+
+    def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Return those entries at once."""
+        return [(key, self._entries[key]) for key in sorted(self._entries) if start <= key < stop]
+
+
+@dataclass(frozen=True)
+class ChainStep:
+    """Runs operators without state on the rows of a partition."""
+
+    chained: Chained
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return what becomes of the rows."""
+        chained = self.chained
+        form = spark_form(chained.made, chained.operators[-1].name)
+        with chained.trouble.watching():
+            for batch in batches:
+                if batch.num_rows:
+                    made = chained.outlet(chained.run(conformed(batch, chained.given), {}))
+                    if made is not None:
+                        yield conformed(made, form)

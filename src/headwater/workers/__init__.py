@@ -1,0 +1,1 @@
+"""Workers: who runs turns, on this machine or on others."""

@@ -1,0 +1,136 @@
+"""A worker's end of the connection to a node elsewhere: turns and questions about the store, over TLS."""
+
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from headwater.model.frames import BrokenFrame, Inbox
+from headwater.spark.address import Door
+from headwater.workers.local.wire import SILENCE_S, Done, Goodbye, Hello, NodeAlive, Turn, arrived
+from headwater.workers.remote.store_wire import (
+    MESSAGE_BYTES_MAX,
+    Along,
+    Answer,
+    CloseSnapshot,
+    Knock,
+    OpenSnapshot,
+    Reading,
+    ToRemote,
+    Writing,
+    framed,
+    to_remote,
+)
+
+_RECEIVE_BYTES: Final = 256 << 10
+
+
+class NodeOutOfReach(ConnectionError):
+    """This worker has no way to its node."""
+
+
+def connect(door: Door, hello: Hello) -> "RemoteLine":
+    """Reach the node, make sure that it is ours, and say hello."""
+    try:
+        plain = socket.create_connection((door.host, door.port), timeout=SILENCE_S)
+    except OSError as failure:
+        raise NodeOutOfReach(
+            f"the node at {door.host}:{door.port} cannot be reached from this machine ({failure.strerror or failure})"
+        ) from failure
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line = RemoteLine(_trusting(door.certificate).wrap_socket(plain))
+    line.send(Knock(door.token, hello.pid, hello.epoch, hello.spare))
+    return line
+
+
+def _trusting(certificate: str) -> ssl.SSLContext:
+    """Accept this certificate and no other."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # it names no host: the node may have several addresses
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+class RemoteLine:
+    """Blocking; one message or one question at a time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Speak over this socket."""
+        self._sock = sock
+        self._sock.settimeout(SILENCE_S)
+        self._inbox = Inbox(MESSAGE_BYTES_MAX)
+        self._messages: list[bytes] = []
+        self._untold: list[OpenSnapshot | CloseSnapshot] = []
+        self._sending = False
+        self.along: Mapping[bytes, bytes | None] = {}
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
+
+    def tell(self, message: OpenSnapshot | CloseSnapshot, *, now: bool = False) -> None:
+        """Send a message that is not answered, now or with the next one."""
+        self._untold.append(message)
+        if now and not self._sending:  # a forgotten walk may be closed at any moment, also in the middle of a message
+            self._send_all()
+
+    def untell(self, message: OpenSnapshot) -> bool:
+        """Take a message back that has not been sent; False if it has."""
+        if message not in self._untold:
+            return False
+        self._untold.remove(message)
+        return True
+
+    def ask(self, question: Reading | Writing) -> Answer:
+        """Send a question and wait for its answer; a line on which that failed once is never used again.
+
+        It is asked in the middle of users' functions, who may catch what we raise, and what came of it must not count.
+        """
+        try:
+            return self._ask(question)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask(self, question: Reading | Writing) -> Answer:
+        self.send(question)
+        while True:
+            match self._next():
+                case NodeAlive():
+                    pass
+                case None | Goodbye():
+                    raise ConnectionResetError("the node hung up, stopped or fell silent in the middle of a turn")
+                case Turn() | Along():
+                    raise BrokenFrame("the node gave a turn to a worker that has one")
+                case answer:
+                    return answer
+
+    def send(self, message: Knock | Done | Reading | Writing) -> None:
+        """Send a message, and before it what was told."""
+        self._send_all(message)
+
+    def _send_all(self, *messages: Knock | Done | Reading | Writing) -> None:
+        self._sending = True
+        untold, self._untold = self._untold, []
+        self._sock.sendall(b"".join(map(framed, (*untold, *messages))))
+        self._sending = False
+
+    def receive(self) -> Turn | NodeAlive | Goodbye | None:
+        """Wait for a message; None if the node is gone or has been silent for too long."""
+        message = self._next()
+        if isinstance(message, Along):
+            self.along = dict(message.values)
+            message = self._next()
+        if not isinstance(message, Turn | NodeAlive | Goodbye | None):
+            raise BrokenFrame(f"the node answered {type(message).__name__} though nothing was asked")
+        return message
+
+    def _next(self) -> ToRemote | None:
+        while not self._messages:
+            data = arrived(self._sock, _RECEIVE_BYTES)
+            if not data:
+                return None
+            self._messages = self._inbox.put(data)
+        message: ToRemote = to_remote.decode(self._messages.pop(0))
+        return message

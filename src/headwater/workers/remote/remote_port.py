@@ -1,0 +1,254 @@
+"""The node's port for workers on other machines: TLS, a token, and the store behind it.
+
+The connections live on the scheduler's event loop, as those of other workers do. What a worker reads is answered there
+at once: tens of microseconds from the memory map, at most a megabyte. Commits are made on one thread of their own,
+since they wait for the store's other writers and, with `power_safe`, for the disk; one is enough, as LMDB has one
+writer at a time.
+
+A stranger may send one short message, soon: the token of this run. Anything else, now or later, that is no message
+ends the connection.
+"""
+
+import asyncio
+import hmac
+import logging
+import os
+import queue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from headwater.model.decoding import UNDECODABLE
+from headwater.model.errors import StoreError
+from headwater.model.frames import BrokenFrame, Inbox
+from headwater.model.ids import WorkerId
+from headwater.spark.address import Door
+from headwater.storage.lmdb_store import LmdbStore
+from headwater.workers.local.dispatcher import Connection, Dispatcher
+from headwater.workers.local.wire import Done, Hello, Turn
+from headwater.workers.remote.certificate import make_certificate
+from headwater.workers.remote.store_server import StoreServer, commit, make, refused
+from headwater.workers.remote.store_wire import (
+    KNOCK_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    Answer,
+    Commit,
+    CommitsHeld,
+    FromRemote,
+    HoldCommits,
+    Knock,
+    Release,
+    Released,
+    StoreRefused,
+    ToRemote,
+    framed,
+    from_remote,
+)
+from headwater.workers.sockets import bound_socket, notice_lost_machine
+
+log = logging.getLogger(__name__)
+
+KNOCK_S: Final = 10.0  # from the handshake to the token
+STRANGERS_MAX: Final = 64  # connections that have not shown the token
+HOLD_S: Final = 0.25  # at most that all others wait for one worker's commit
+
+T = TypeVar("T")
+Handed = queue.SimpleQueue[Commit | Release]  # from the loop to the thread that holds others back
+
+
+class RemotePort:
+    """Listens for workers on other machines."""
+
+    def __init__(self, store: LmdbStore, directory: Path, host: str) -> None:
+        """Take a port of this host; nobody is let in before `listen`."""
+        self.store = store
+        self.hold_s = HOLD_S
+        self._context, certificate = make_certificate(directory)
+        self._socket = bound_socket(host, 0, "workers on other machines")
+        self.door = Door(host, self._socket.getsockname()[1], certificate, os.urandom(32))
+        self.strangers: set[RemoteConnection] = set()
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="remote-commits")
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, dispatcher: Dispatcher) -> None:
+        """Let workers in, on the loop that is running."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: RemoteConnection(self, dispatcher, dispatcher.next_worker()),
+            sock=self._socket,
+            ssl=self._context,
+            ssl_handshake_timeout=KNOCK_S,
+        )
+
+    def queue_commit(self, job: Callable[[], T], then: Callable[[T | StoreRefused], None]) -> None:
+        """Do something behind the commits that are under way, then something with its answer on the loop that runs."""
+        loop = asyncio.get_running_loop()
+        self._commits.submit(lambda: _call(loop, then, _unless_refused(job)))
+
+    def close(self) -> None:
+        """Let nobody in any more; commits that are under way are made."""
+        if self._server is not None:
+            self._server.close()
+        self._socket.close()
+        self._commits.shutdown()
+
+
+def _unless_refused(job: Callable[[], T]) -> T | StoreRefused:
+    try:
+        return job()
+    except StoreError as refusal:
+        return refused(refusal)
+    except Exception as failure:  # our mistake; the worker must not wait for its answer for ever
+        log.error("a commit for a worker elsewhere failed", exc_info=failure)
+        return StoreRefused(full=False, message=f"internal error: {type(failure).__name__}: {failure}")
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function, *arguments)
+
+
+class RemoteConnection(Connection):
+    """The node's end of the connection of a worker elsewhere."""
+
+    def __init__(self, port: RemotePort, dispatcher: Dispatcher, number: WorkerId) -> None:
+        """Belong to a stranger."""
+        super().__init__(dispatcher, number)
+        self._port = port
+        self._desk = StoreServer(port.store)
+        self._inbox = Inbox(KNOCK_BYTES_MAX)
+        self._unanswered = False  # a commit is under way
+        self._holding: Handed | None = None  # others are held back for this worker
+        self._gone = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the token, but not for long."""
+        super().connection_made(transport)
+        notice_lost_machine(transport.get_extra_info("socket"))
+        self._port.strangers.add(self)
+        if len(self._port.strangers) > STRANGERS_MAX:
+            self._drop("too many others have not shown a token yet")
+        asyncio.get_running_loop().call_later(KNOCK_S, self._leave_without_token)
+
+    def data_received(self, data: bytes) -> None:
+        """Put what came together to messages and act on them."""
+        try:
+            for encoded in self._inbox.put(data):
+                self._heard(from_remote.decode(encoded))
+        except (BrokenFrame, *UNDECODABLE) as damage:
+            self._drop(str(damage))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that the worker is gone, but not before the commit it left behind is made or refused.
+
+        Whoever hears of it looks in the store for what the worker had got done, and would miss what comes after.
+        """
+        self._gone = True
+        self._port.strangers.discard(self)
+        self._desk.close()
+        if self._holding is not None:
+            self._holding.put(Release())
+        elif not self._unanswered:
+            self._dispatcher.hung_up(self)
+
+    def send(self, message: ToRemote) -> None:
+        """Send a message, if there is still somebody to hear it; a turn together with its rows."""
+        if self._gone:
+            return
+        along = framed(self._desk.along(message.parts)) if isinstance(message, Turn) else b""
+        self.transport.write(along + framed(message))
+
+    def _heard(self, message: FromRemote) -> None:
+        if self.transport.is_closing():
+            return
+        if self.hello is None:
+            self._let_in(message)
+        elif self._unanswered:
+            raise BrokenFrame(f"{type(message).__name__} before the last question was answered")
+        else:
+            self._act_on(message)
+
+    def _let_in(self, message: FromRemote) -> None:
+        if not isinstance(message, Knock) or not hmac.compare_digest(message.token, self._port.door.token):
+            raise BrokenFrame("it has not shown the token of this run")
+        self._port.strangers.discard(self)
+        self._inbox.bytes_max = MESSAGE_BYTES_MAX
+        self._dispatcher.heard(self, Hello(message.pid, message.epoch, message.spare))
+
+    def _act_on(self, message: FromRemote) -> None:
+        match message:
+            case Knock():
+                raise BrokenFrame("a second knock")
+            case Done():
+                self._dispatcher.heard(self, message)
+            case Commit() | Release():
+                self._unanswered = True
+                if self._holding is not None:
+                    self._holding.put(message)
+                else:
+                    self._end(message)
+            case HoldCommits():
+                self._unanswered = True
+                self._hold()
+            case _:
+                answer = self._desk.answer(message)
+                if answer is not None:
+                    self.send(answer)
+
+    def _end(self, message: Commit | Release) -> None:
+        """End a transaction for which nobody is held back, perhaps since it took too long."""
+        if isinstance(message, Release):
+            self._answered(Released())
+        else:
+            self._port.queue_commit(lambda: commit(self._port.store, message), self._answered)
+
+    def _answered(self, answer: Answer) -> None:
+        self._unanswered = False
+        if self._gone:
+            self._dispatcher.hung_up(self)
+        else:
+            self.send(answer)
+
+    def _hold(self) -> None:
+        loop = asyncio.get_running_loop()
+        handed: Handed = queue.SimpleQueue()
+        self._holding = handed
+        self._port.queue_commit(
+            lambda: _hold_back(self._port.store, handed, lambda: _call(loop, self._held), self._port.hold_s),
+            self._held_for_long_enough,
+        )
+
+    def _held(self) -> None:
+        self._unanswered = False
+        self.send(CommitsHeld())
+
+    def _held_for_long_enough(self, answer: Answer | None) -> None:
+        assert self._holding is not None
+        too_late = None if self._holding.empty() else self._holding.get_nowait()
+        self._holding = None
+        if self._gone:
+            self._dispatcher.hung_up(self)
+        elif too_late is not None:
+            self._end(too_late)
+        elif self._unanswered:
+            assert answer is not None
+            self._answered(answer)
+
+    def _leave_without_token(self) -> None:
+        if self.hello is None and not self._gone:
+            self._drop("it has not shown the token in time")
+
+    def _drop(self, reason: str) -> None:
+        log.warning("the connection from %s is dropped: %s", self.transport.get_extra_info("peername"), reason)
+        self.transport.abort()
+
+
+def _hold_back(store: LmdbStore, handed: Handed, on_held: Callable[[], None], hold_s: float) -> Answer | None:
+    """Let nobody else write until the worker's commit is handed over; None if that took too long."""
+    with store.write() as txn:
+        on_held()
+        try:
+            message = handed.get(timeout=hold_s)
+        except queue.Empty:
+            return None
+        return make(txn, message) if isinstance(message, Commit) else Released()
