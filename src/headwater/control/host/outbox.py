@@ -1,4 +1,4 @@
-"""What a node knows of rows that lie here for an instance elsewhere: how many are under way, and to whom."""
+"""The sender's side of a channel: what of a durable send log is in flight, its window, retransmission and backoff."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from headwater.model.time import Duration, Instant
 
 
 class UnderWay(NamedTuple):
-    """A message that has not been answered."""
+    """A message of rows that has not been acknowledged."""
 
     until: int  # the number behind its last entry
     size_bytes: int
-    schemas: tuple[int, ...]  # that went along
+    schemas: tuple[int, ...]  # that it carries
 
 
 @dataclass(slots=True)
@@ -25,37 +25,37 @@ class Outbox:
     base: int = 0
     sent: int = 0  # the number behind the last entry that is under way
     under_way: list[UnderWay] = field(default_factory=list)
-    answer_by: Instant | None = None  # then what is under way is sent again
-    host: Peer | None = None  # who kept the last ones
-    room_bytes: int | None = None  # what it would take, as of its last answer
-    tries: int = 0  # unanswered
-    pace: Duration = Duration(0)  # twice as long as the last answer took that brought us on
-    unanswered_since: Instant | None = None  # when something was first sent, or when the answer before came
-    schemas: set[int] = field(default_factory=set)  # that its host knows
-    disbelieved: NodeId | None = None  # who said that it had more than there ever was: told of once
+    answer_by: Instant | None = None  # when what is under way is retransmitted
+    host: Peer | None = None  # which acknowledged last
+    room_bytes: int | None = None  # the credit of its last acknowledgement
+    tries: int = 0  # timeouts in a row
+    pace: Duration = Duration(0)  # twice the time that the last acknowledgement of new rows took
+    unanswered_since: Instant | None = None  # the first transmission, or the acknowledgement before
+    schemas: set[int] = field(default_factory=set)  # that its host has
+    disbelieved: NodeId | None = None  # the peer whose impossible acknowledgement was reported: once for each
 
     @property
     def place(self) -> tuple[str, int]:
-        """The name under which it is kept."""
+        """The key of this outbox: app and instance."""
         return self.app, self.instance.number
 
     @property
     def bytes_under_way(self) -> int:
-        """What was sent and has not been answered."""
+        """The bytes sent and not acknowledged."""
         return sum(one.size_bytes for one in self.under_way)
 
     def go_back(self) -> None:
-        """Count nothing as sent that has not been answered."""
+        """Go back to the first unacknowledged entry (go-back-N)."""
         self.sent, self.answer_by = self.base, None
         self.under_way.clear()
 
     def keep_pace(self, now: Instant) -> None:
-        """Expect the next answer to take as long as this one: on a slow link, what is on its way must not go again."""
+        """Adapt the timeout to the last acknowledgement, so that a slow link gets no needless retransmissions."""
         if self.unanswered_since is not None:
             self.pace = Duration(2 * (now - self.unanswered_since))
         self.unanswered_since = now if self.under_way else None
 
     def forget_host(self) -> None:
-        """Let rows climb again."""
+        """Forget the host: rows climb the tree again."""
         self.host, self.room_bytes = None, None
         self.schemas.clear()
