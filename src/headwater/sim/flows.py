@@ -1,10 +1,10 @@
-"""Nodes with engines: whole flows run in the imagined world, their rows on the way between nodes.
+"""Nodes with engines: whole flows run in the simulator, their rows carried between nodes.
 
-A node that crashes comes back with its disk: what is lost with a disk is for recovery to rebuild, not for this world.
-What an owner has agreed to is lost with a crash until it is written, which a slow disk takes its time for; nobody has
-heard of it before. An owner submits its apps again when it is back, as a real node does, which keeps them. A node that
-leaves first gives away what runs there, and then is gone, disk and all; but one that has an app's source, its sink or
-its owner is only restarted.
+A node that crashes comes back with its disk; this world does not cover the loss of disks, which is for recovery. An
+owner loses in a crash what it has agreed to and not yet written to a slow disk; no other node has heard of that, since
+messages wait for the write. An owner submits its apps again when it is back, as a real node does from its disk. A node
+that leaves first gives its instances away, and then is gone with its disk; a node with an app's source, sink or owner
+is only restarted.
 """
 
 from collections import Counter
@@ -43,19 +43,18 @@ from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
 from headwater.storage.memory_store import MemoryStore
 
-BACK_S: Final = 25.0  # after which a node is back that elsewhere would be gone for good
+BACK_S: Final = 25.0  # until a node is back that in stories without rows would be gone for good
 ROWS_MAX: Final = 100_000  # of a flow that is to end: more would take minutes for every seed
 SECONDS_MAX: Final = 7 * 86_400
-TOLD_ROWS: Final = 3  # of those that are missing or too many
+TOLD_ROWS: Final = 3  # missing rows that a message quotes, and as many extra ones
 
 Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
 
 
 class PlantedNode(NodeMachine):
-    """A node with an engine behind it: the two tell one another what happens, until neither has anything to say."""
+    """A node with an engine: each handles the other's events until neither has more."""
 
     def __init__(self, own: Peer, config: MachineConfig, rng: Random, plant: SimulatedEngine) -> None:
-        """Put the two together."""
         super().__init__(own, config, rng, dock=plant)
         self.plant = plant
 
@@ -101,12 +100,11 @@ class FlowWorld(TroubledWorld):
     def __init__(
         self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
     ) -> None:
-        """Begin without nodes."""
         super().__init__(seed, nodes=nodes, zones=zones, links_fail=links_fail, witness=witness, links=links)
         self.graphs: dict[str, Graph] = {}
         self.outputs: dict[str, Outputs] = {}
         self._stores: dict[str, MemoryStore] = {}
-        self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # as owners have it on their disks
+        self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # what owners have on their disks
         self._accounts: dict[str, list[Ledger]] = {}  # of nodes that have left for good
         self.draining: set[str] = set()
 
@@ -127,7 +125,7 @@ class FlowWorld(TroubledWorld):
     # --- flows --------------------------------------------------------------------------------------------------------
 
     def submit_flow(self, graph: Graph) -> None:
-        """Submit a flow somewhere, each of its sources somewhere."""
+        """Submit a flow to a random node, with each of its sources on a random node."""
         self.graphs[graph.name] = graph
         peers = [node.own for _, node in sorted(self.nodes.items()) if node.is_active]
         spec = app_spec(graph, [self.rng.choice(peers) for _ in graph.sources], graph.name.encode())
@@ -159,7 +157,7 @@ class FlowWorld(TroubledWorld):
                 raise Broken(f"{address} refused what {sender} sent: {why}", address)
 
     def _keep_placed(self, owner: NodeMachine, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
-        """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
+        """Complete an owner's write to a slow disk; it is lost if the owner crashed before."""
         if self.nodes.get(owner.own.address) is owner:
             self._placed[app] = (placed, has_run)
 
@@ -170,7 +168,7 @@ class FlowWorld(TroubledWorld):
         super().lose(address, back_s=BACK_S if back_s is None else back_s)
 
     def depart(self, address: str) -> None:
-        """Let a node leave for good, once all that runs there has moved; one that cannot go is restarted."""
+        """Let a node leave for good once its instances have moved; a node that cannot leave is restarted."""
         if not self.may_drain(address):
             self.lose(address, back_s=BACK_S)
         elif address not in self.draining:
@@ -179,7 +177,7 @@ class FlowWorld(TroubledWorld):
             self.tell(address, DrainWanted())
 
     def may_drain(self, address: str) -> bool:
-        """Whether nothing is at a node that cannot move, and enough others stay."""
+        """Whether a node has no source, sink or app of its own, which cannot move, and enough other nodes stay."""
         node = self.nodes[address]
         assert isinstance(node, PlantedNode)
         owns = any(owner == address for owner, _ in self.submitted.values())
@@ -188,17 +186,17 @@ class FlowWorld(TroubledWorld):
         return not owns and not reads and not writes and len(self.draining) + 1 < len(self.nodes) // 2
 
     def _is_placed(self, app: str, instance: int, lot: tuple[int, int]) -> bool:
-        """Whether an app's owner knows an instance to be where it has this lot, or to be fetched from there."""
+        """Whether the placement that an app's owner has written needs an instance's state under this lot."""
         return any(lot in one.lots() for one in self._placed.get(app, ((), False))[0] if one.instance == instance)
 
     def _gone(self, address: str) -> None:
-        """Let a node be gone to which nothing is owed any more; what it has done stays in the books."""
+        """Remove a drained node once no other node fetches from it; its part of the ledgers stays."""
         node = self.nodes.get(address)
         if node is None or address not in self.draining:
             return
         assert isinstance(node, PlantedNode)
         if any(self._is_placed(app, one, lot) for app in node.plant.apps for one, lot in node.plant.lots(app).items()):
-            return  # it was restarted, and knows nothing of what others still look for there
+            return  # it was restarted while draining, and has lost track of what others still fetch from it
         for app in node.plant.apps:
             self._accounts.setdefault(app, []).append(node.plant.ledger(app))
         self.note(f"{address} leaves", "leaves")
@@ -208,7 +206,7 @@ class FlowWorld(TroubledWorld):
         del self._stores[address]
 
     def send_devices_away(self, address: str, seconds: float) -> None:
-        """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""
+        """Cut off the devices behind a node's sources for a while; they send their rows afterwards."""
         node = self.nodes.get(address)
         if isinstance(node, PlantedNode):
             node.plant.offline_until = Instant(self.timeline.now + int(seconds * SECOND))
@@ -228,7 +226,7 @@ class FlowWorld(TroubledWorld):
             yield address, node.plant
 
     def is_done(self) -> bool:
-        """Whether every flow's sources have ended, nothing of it waits anywhere, and whoever is to leave has left."""
+        """Whether all sources have ended, no row waits in a queue, and all draining nodes have left."""
         return not self.draining and all(self._is_done(app) for app in self.graphs)
 
     def _is_done(self, app: str) -> bool:
@@ -271,7 +269,7 @@ def _difference(sink: str, expected: Counter[str], got: Counter[str]) -> str:
 
 
 def as_text(row: Row) -> str:
-    """Return a row as a text that is the same for equal rows; sums of floats may come in another order."""
+    """Return a row as a text that is the same for equal rows; floats are rounded, since sums depend on the order."""
     return repr({name: _rounded(value) for name, value in sorted(row.items())})
 
 
@@ -289,7 +287,7 @@ def _rounded(value: Any) -> Any:
 def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, seconds: None) -> Outputs:
     """Run a flow on one engine that nothing disturbs, and return what its sinks get.
 
-    Raises Broken if a function of it does, or if it has no end; `tell` hears of its rows and seconds on the way.
+    Raises Broken if a function of the flow raises or the flow does not end; `tell` gets its rows and seconds so far.
     """
     outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
     plant = SimulatedEngine(
@@ -304,7 +302,7 @@ def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, 
         plant.carry_out(StartInstance(graph.name, instance, spec.chains[0], NOWHERE, b"", spec.key), Instant(0))
     app = plant.apps[graph.name]
     while not plant.is_done(graph.name):
-        if app.trouble is not None:  # then nothing is due any more
+        if app.trouble is not None:  # the engine has halted the app
             raise Broken(f"a function of {graph.name} raised: {app.trouble}")
         at = plant.deadline()
         rows = sum(source.record.stored for source in app.sources.values())

@@ -1,4 +1,4 @@
-"""Whole nodes in one process: apps are submitted, nodes come and go, and it is known what should run where."""
+"""Whole nodes in one process: apps are submitted, nodes come and go, and the world knows what should run where."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -61,7 +61,7 @@ class NodeWorld(World[NodeMachine]):
         """Begin without nodes; `on_wire` encodes and decodes every message."""
         super().__init__(seed, zones=zones, links=links, check_each=check_each)
         self.config = config or MachineConfig()
-        self.submitted: dict[str, tuple[str, Instant]] = {}  # where an app was submitted, and when
+        self.submitted: dict[str, tuple[str, Instant]] = {}  # the node an app was submitted to, and when
         self.specs: dict[str, AppSpec] = {}
         self.runs_since: dict[str, Instant] = {}
         self.ended: set[str] = set()
@@ -93,7 +93,7 @@ class NodeWorld(World[NodeMachine]):
         return peer.address
 
     def leave(self, address: str) -> None:
-        """Let a node leave in good order."""
+        """Let a node leave the ring and tell the others so."""
         self.tell(address, LeaveWanted())
         self.crash(address)
 
@@ -145,7 +145,7 @@ class NodeWorld(World[NodeMachine]):
                 self.steward_hops.append(hops)
 
     def _send(self, address: str, to: str, message: AnyNodeMessage) -> None:
-        """Send what is said of the ring at once, and what is said of apps when it is safe on the disk."""
+        """Send messages of the ring at once, and messages about apps when the state behind them is durable."""
         written = self.disks.written_at(address, self.timeline.now) if type(message) in _ABOUT_APPS else None
         if written is None or written <= self.timeline.now:
             self.transmit(address, to, message)
@@ -165,7 +165,7 @@ class NodeWorld(World[NodeMachine]):
     # --- the truth ----------------------------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
-        """Return what is not yet as it should be: ring, trees and apps."""
+        """Return what is wrong with the ring, the trees and the apps, as lines to read."""
         rings = {address: node.ring for address, node in self.nodes.items()}
         found = ring_faults(rings, self.config.overlay.leaf_side)
         for app in self.specs:
@@ -181,13 +181,13 @@ class NodeWorld(World[NodeMachine]):
         return app not in self.end_wanted and not self._app_faults(app)
 
     def members(self, app: str) -> list[str]:
-        """Return who is in an app's tree to hear what goes down there."""
+        """Return the members of an app's tree."""
         key = self.specs[app].key
         trees = {address: node.trees.status().get(key) for address, node in self.nodes.items()}
         return sorted(address for address, tree in trees.items() if tree is not None and tree.is_member)
 
     def app_faults(self, app: str) -> list[str]:
-        """Return what is not yet as it should be with one app and its tree."""
+        """Return what is wrong with one app and its tree."""
         return self._app_faults(app)
 
     def _app_faults(self, app: str) -> list[str]:
@@ -216,7 +216,7 @@ class NodeWorld(World[NodeMachine]):
         return hosts
 
     def _remains(self, app: str) -> list[str]:
-        """Return what is there of an app that should be gone."""
+        """Return what is left of an app that should be gone."""
         runs = [f"{app} should have ended, and {number} runs on {where}" for number, where in self._hosts(app).items()]
         return runs + [f"{app} should have ended, and {address} is in its tree" for address in self.members(app)]
 
@@ -234,13 +234,13 @@ class NodeWorld(World[NodeMachine]):
         return [f"{spec.name}: {fault}" for fault in faults if fault is not None]
 
     def unreached(self, app: str) -> list[str]:
-        """Return why something that goes down an app's tree would not reach all its members."""
+        """Return why a multicast down an app's tree would not reach all its members."""
         key = self.specs[app].key
         faults = (self._way_fault(address, key, also_down=True) for address in self.members(app))
         return [f"{app}: {fault}" for fault in faults if fault is not None]
 
     def _way_fault(self, address: str, key: NodeId, *, also_down: bool = False) -> str | None:
-        """Follow the parents from a node to the root; nothing comes down to a child that its parent does not know."""
+        """Follow the parents from a node to the root, and for the way down also whether each knows its child."""
         root = owner_among((node.own for node in self.nodes.values()), key).address
         child: NodeId | None = None
         for _ in range(len(self.nodes) + 1):
@@ -259,7 +259,7 @@ class NodeWorld(World[NodeMachine]):
 
 
 def random_chains(rng: Random, operators: int, sources: int) -> tuple[ChainSpec, ...]:
-    """Make the chains of a random flow: some of single sources first, then such as all sources feed."""
+    """Make the chains of a random flow: first one for each source, then chains that all sources feed."""
     chains: list[ChainSpec] = []
     for number in range(operators):
         if number < sources:

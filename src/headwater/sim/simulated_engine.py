@@ -1,8 +1,8 @@
-"""A node's engine in the imagined world: the real scheduler, turns, queues and ledger, no Spark, threads or clocks.
+"""A node's engine in the simulator: the real scheduler, turns, queues and ledger, no Spark, threads or clocks.
 
-A worker's turn takes as long as its rows and its commit do in virtual time, and happens at its end: a node that crashes
-before has done nothing of it. Sources are polled when they are due, sinks hand their rows to the world in the
-transaction that takes them. What the store holds outlives the node, as a disk does.
+A worker's turn takes the virtual time of its rows and its commit, and takes effect at its end: a node that crashes
+before has done nothing of it. Sources are polled when they are due; sinks hand their rows to the world in the
+transaction that takes them. The store outlives the node, as a disk does.
 """
 
 import math
@@ -71,30 +71,30 @@ from headwater.model.time import MILLISECOND, SECOND, Instant
 from headwater.operators.chain import OpenChain
 from headwater.storage.memory_store import MemoryStore
 
-BEGAN_US: Final = 1_767_225_600 * SECOND  # virtual time is told to operators from the first instant of 2026 on
+BEGAN_US: Final = 1_767_225_600 * SECOND  # for operators, virtual time begins with the first instant of 2026
 ALL: Final = 1 << 40
 TURN_US: Final = 200  # of a turn, however few rows it has
 ROW_US: Final = 10
-TICK: Final = 5 * MILLISECOND  # between two looks at what the scheduler waits for, as a real node has it
+TICK: Final = 5 * MILLISECOND  # between two checks of the scheduler's deadline, as on a real node
 POLL_ROWS: Final = 100
-# What a source gives that has no pace of its own. A user's flow of some hundred rows would be through before the first
-# fault strikes; one of 100,000 has ended after a hundred seconds.
+# The rate of a source that has no pace of its own grows from slow to fast: a flow of some hundred rows would else be
+# through before the first fault strikes, and one of 100,000 still ends after a hundred seconds.
 FIRST_ROWS_PER_S: Final = 2.0
 DOUBLES_IN: Final = 8 * SECOND
 RATE_DOUBLINGS_MAX: Final = 20
 POLLS_PER_S: Final = 4
-BUSY_ROWS: Final = 5_000  # waiting in an app's queues, beyond which its sources wait too
-ROOM_BYTES: Final = 4 << 20  # of an app's rows; beyond it none of other nodes are taken
+BUSY_ROWS: Final = 5_000  # waiting in an app's queues; above it its sources pause (backpressure)
+ROOM_BYTES: Final = 4 << 20  # of an app's rows; above it rows of other nodes are refused
 
 Row = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Disk:
-    """How long a commit takes."""
+    """The duration of commits."""
 
     rng: Random
-    slow_us: Callable[[], int]  # up to so much more, while something is wrong with it
+    slow_us: Callable[[], int]  # the most that a slow disk adds
     commit_us: int = 300
 
     def takes_us(self) -> int:
@@ -104,7 +104,7 @@ class Disk:
 
 
 class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
-    """An app as the store knows it."""
+    """An app's record in the store."""
 
     name: str
     number: int
@@ -114,7 +114,7 @@ class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(slots=True)
 class Source:
-    """A source at work."""
+    """A source that is being read."""
 
     number: int  # among the flow's declarations
     reader: SourceReader
@@ -123,11 +123,11 @@ class Source:
     due: Instant
     since: Instant
     batches: int = 0
-    has_pace: bool = False  # of its own: it has said when to ask again
+    has_pace: bool = False  # of its own: it has told when to poll it again
     ended: bool = False
 
     def rows_per_s(self, now: Instant) -> float:
-        """Return how much it gives by now, if it has no pace."""
+        """Return its rate, if it has no pace of its own."""
         return FIRST_ROWS_PER_S * math.exp2(min((now - self.since) / DOUBLES_IN, RATE_DOUBLINGS_MAX))
 
 
@@ -157,7 +157,7 @@ class SimulatedEngine:
     store: Store
 
     def __init__(self, store: MemoryStore, disk: Disk, graph_of: Callable[[bytes], Graph], written: Written) -> None:
-        """Begin on a store, new or not; `written` is told of rows that a sink has taken."""
+        """Open an engine on a new or existing store; `written` gets the rows that a sink has taken."""
         self.store, self.disk, self._graph_of, self._written = store, disk, graph_of, written
         self.schemas = Schemas()
         self.name, self._term = self._own()
@@ -190,7 +190,7 @@ class SimulatedEngine:
         return max(0, ROOM_BYTES - sum(queue.bytes_held for queue in queues if queue.instance.app == app))
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
-        """Return how an instance is run; None if it is a sink's queue."""
+        """Return the plan of an instance; None if it is a sink's queue."""
         _, app = self._app_of(instance)
         return app.plans[instance][0] if instance in app.plans else None
 
@@ -200,13 +200,13 @@ class SimulatedEngine:
             return all_lots(snapshot, self.apps[app].id)
 
     def holds(self, app: str) -> bool:
-        """Whether anything of an app is in the store."""
+        """Whether the store has anything of an app."""
         return app in self.apps
 
     # --- what the node wants ------------------------------------------------------------------------------------------
 
     def reopen(self, now: Instant) -> list[NodeEvent]:
-        """Open what the store knows from before: what waits there has to go where it is wanted."""
+        """Open the apps that the store has from before a restart; report queues with rows to send on."""
         self.now = now
         with self.store.read() as snapshot:
             records = [msgspec.msgpack.decode(packed, type=SimulatedAppRecord) for _, packed in snapshot.scan(b"A")]
@@ -219,7 +219,7 @@ class SimulatedEngine:
         effect: StartInstance | AwaitInstance | EmptyInstance | StopInstance | NoteRowsPut | NoteRowsGone,
         now: Instant,
     ) -> list[NodeEvent]:
-        """Do what the node wants, and return what has come of it."""
+        """Carry out an effect of the node, and return the events that follow."""
         self.now = now
         match effect:
             case StartInstance(name, instance, _, _, flow, key, lot):
@@ -287,7 +287,7 @@ class SimulatedEngine:
         return app
 
     def _begin(self, app: PlantApp, number: int, lot: Lot) -> None:
-        """See that what is here of an instance is of this placement."""
+        """Put an instance under the lot of this placement in the store."""
         instance = InstanceId(app.id, number)
         with self.store.write() as txn:
             begin_under(txn, self.plan(instance), instance, lot, app.here)
@@ -315,7 +315,7 @@ class SimulatedEngine:
             self._tell(InstanceGivenUp(InstanceId(app.id, number)))
 
     def _gave_up(self, name: str, app: PlantApp, instance: InstanceId) -> None:
-        """Turn the queue of an instance that nobody runs here any more into an outbox."""
+        """Turn the queue of an instance that has stopped here into an outbox."""
         with self.store.write() as txn:
             make_outbox(txn, instance, self.schemas)
         app.here.discard(instance.number)
@@ -353,7 +353,7 @@ class SimulatedEngine:
                 yield from ((app, source) for source in app.sources.values() if not source.ended)
 
     def advance(self, now: Instant) -> list[NodeEvent]:
-        """Let all happen that is due."""
+        """End the turns, write out the sinks and poll the sources that are due."""
         self.now = now
         for worker, (at, assignments) in list(self._turns.items()):
             if at <= now:

@@ -1,19 +1,20 @@
-"""A world of nodes in which things go wrong, and which knows what may be lost by that and what may not.
+"""A world of nodes with faults, and an account of which apps may be lost by them and which may not.
 
-An app that was submitted is owed to its user, with these exceptions and no others:
+An app that was submitted must run, with these exceptions and no others:
 
-- its owner (the node it was submitted to) was lost before any steward had told it that the app is taken;
-- its owner was lost, and so was everybody else who knew of the app, the steward and the keepers of its register, within
-  `SECONDS_TO_COPY`, which is what it takes to notice a loss and copy the register anew: as many as there should be
-  keepers, or two where links fail, since a side of a partition may be that small. Fewer are enough if the app was taken
-  as lately, or if nobody who lives was in the ring and in touch with the last of them for all that time. But nothing
-  is excused if a node that still lives knew of the app as lately, and forgot it;
-- all its sources are gone for good: its entry is kept, but there is no way along which to place it;
-- its end was wanted, but its owner was lost before it was told that the app has ended: it runs, or it has ended.
-  So it is where links fail if the owner was told, but everybody who knew of the end was lost before the links healed,
-  and on another side of a partition the app went on; but not if a node that still lives knew of the end as lately.
+- its owner (the node it was submitted to) was lost before a steward had acknowledged the app to it;
+- its owner was lost, and so was every other node that knew the app, the steward and the keepers of its register, within
+  `SECONDS_TO_COPY`, the time it takes to notice a loss and replicate the register anew. As many must be lost as there
+  should be keepers, or two where links fail, since a side of a partition may be that small. One is enough if the
+  app was registered within that time, or if no living node was in the ring and in touch with the last knower for all
+  of it. One more than all keepers must be lost if a living node knew the app within that time, and forgot it;
+- all its sources are gone for good: its entry is kept, but there is no path along which to place it;
+- its end was wanted, but its owner was lost before it heard that the app has ended: it may run or have ended.
+  The same holds where links fail if the owner heard it, but every node that knew of the end was lost before the links
+  healed, while the app ran on in another side of a partition; unless a living node knew of the end within
+  `SECONDS_TO_COPY`.
 
-While its owner lives, an app is owed whoever else is lost.
+While its owner lives, an app must run, whichever other nodes are lost.
 """
 
 from collections import Counter
@@ -41,30 +42,29 @@ from headwater.sim.nodes import NodeWorld
 from headwater.sim.witness import Witness
 
 SECONDS_TO_COPY: Final = 20
-CONTACTS: Final = 3  # that a node is given to join through
-OPERATORS_PER_NODE: Final = 3  # of all apps together, well below what nodes have room for
+CONTACTS: Final = 3  # addresses that a node gets to join through
+OPERATORS_PER_NODE: Final = 3  # of all apps together, well below the capacity of nodes
 NODES_MAX: Final = 64
-HOSTS_MIN: Final = 3  # of a ring, to begin with: no host carries more of its nodes than one of so many
+HOSTS_MIN: Final = 3  # of a ring at first: no host carries more than a third of its nodes
 CAPACITIES: Final = (6, 8, 8, 8, 12, 20, 34)  # of hosts, in operators: one in seven carries two nodes, one four
 MESSAGES_MAX: Final = 1_000  # of a node in one second, on average: the most ever seen is 180, when large rings merge
 
 
 class Broken(Exception):
-    """Something is not as it must be; with the nodes that are concerned."""
+    """A requirement is violated; `concerned` are the nodes whose last events may explain it."""
 
     def __init__(self, what: str, *concerned: str) -> None:
-        """Say what, and whose last events explain it."""
         super().__init__(what)
         self.concerned = concerned
 
 
 class TroubledWorld(NodeWorld):
-    """Nodes that are lost and come back, and the account of what is owed to users."""
+    """Nodes that are lost and come back, and the account of which apps must run."""
 
     def __init__(
         self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
     ) -> None:
-        """Begin without nodes; `links_fail` if any fault is going to touch the network."""
+        """Begin without nodes; `links_fail` if any of the faults touches the network."""
         super().__init__(seed, zones=zones, links=links, config=MachineConfig(), check_each=True)
         self.witness: Witness = witness
         self.is_healed = False
@@ -77,11 +77,11 @@ class TroubledWorld(NodeWorld):
         self._on_a_host_max = max(1, nodes // HOSTS_MIN)
         self._nodes_min, self._nodes_max = max(2, nodes // 2), min(NODES_MAX, nodes + nodes // 2 + 1)
         self._to_return: dict[str, Peer] = {}
-        self._taken: dict[str, Instant] = {}  # when the owner of an app was told that a steward has it
+        self._taken: dict[str, Instant] = {}  # when the owner of an app heard that a steward has it
         self._orphans: set[str] = set()  # apps whose owner was lost
-        self._undecided: set[str] = set()  # apps whose end was wanted of an owner that was lost
+        self._undecided: set[str] = set()  # apps that may run or have ended: the knowledge of their end was lost
         self._knower_losses: dict[str, list[Instant]] = {}
-        self._knew: dict[str, dict[NodeMachine, Instant]] = {}  # who was seen to know of an app, and when last
+        self._knew: dict[str, dict[NodeMachine, Instant]] = {}  # the nodes that knew an app, and when last
         self._knew_end: dict[str, dict[NodeMachine, Instant]] = {}
         self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
         self._excused: set[str] = set()
@@ -90,21 +90,21 @@ class TroubledWorld(NodeWorld):
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def note(self, what: str, counted: str | None = None) -> None:
-        """Let the witness know of something that happens to the world, and count it under a name."""
+        """Tell the witness of an event of the world itself, and count it under a name."""
         self.witness.noted(self.timeline.now, what)
         if counted is not None:
             self.happened[counted] += 1
 
     def later(self, after_s: float, action: Any, *details: Any, **more: Any) -> None:
-        """Plan the end of a fault; healing may come before it, and then it changes nothing."""
+        """Plan the end of a fault; it is skipped if the world heals first."""
         self.timeline.after(int(after_s * SECOND), lambda: None if self.is_healed else action(*details, **more))
 
     def may_lose_one(self) -> bool:
-        """Whether enough nodes would stay in the ring: one without any that others could join is none."""
+        """Whether enough nodes would stay in the ring for others to join through."""
         return sum(node.is_active for node in self.nodes.values()) > self._nodes_min
 
     def may_lose(self, address: str) -> bool:
-        """Whether enough would stay in the ring without the host of a node."""
+        """Whether enough nodes would stay in the ring without the host of a node."""
         mates = self.mates(address)
         return sum(node.is_active for one, node in self.nodes.items() if one not in mates) >= self._nodes_min
 
@@ -117,7 +117,7 @@ class TroubledWorld(NodeWorld):
         return sorted({self.network.host(address): address for address in sorted(self.nodes, reverse=True)}.values())
 
     def mates(self, address: str) -> list[str]:
-        """Return the nodes that are up on the host of a node, with itself."""
+        """Return the nodes that are up on the host of a node, itself among them."""
         host = self.network.host(address)
         return [one for one in sorted(self.nodes) if self.network.host(one) == host]
 
@@ -127,7 +127,7 @@ class TroubledWorld(NodeWorld):
         return self.rng.sample(addresses, min(CONTACTS, len(addresses)))
 
     def join(self, peers_max: int = 1) -> None:
-        """Let a new host join, with as many nodes as its capacity makes, and no more than so many."""
+        """Let a new host join, with as many nodes as its capacity gives, at most `peers_max`."""
         most = min(peers_max, self._on_a_host_max)
         capacities = peer_capacities(self._capacity_rng.choice(CAPACITIES))[:most] if most > 1 else (None,)
         on: Peer | None = None
@@ -155,7 +155,7 @@ class TroubledWorld(NodeWorld):
         return True
 
     def depart(self, address: str) -> None:
-        """Let a node leave in good order."""
+        """Let a node leave the ring and tell the others so."""
         self.note(f"{address} leaves", "leaves")
         self._account_for(address)
         self.leave(address)
@@ -167,7 +167,7 @@ class TroubledWorld(NodeWorld):
             self.start(peer, NodeStarted(self.contacts()))
 
     def heal(self) -> None:
-        """End all faults: links are whole, who was to come back is back, and whoever seeks a way in is shown one."""
+        """End all faults: links are whole, crashed nodes are back, and nodes outside the ring get contacts."""
         self.note("healed")
         self.is_healed = True
         self.network.heal()
@@ -179,10 +179,10 @@ class TroubledWorld(NodeWorld):
                 self.tell(address, NodeStarted([one for one in self.contacts() if one != address]))
 
     def send_devices_away(self, address: str, seconds: float) -> None:
-        """Let nothing come from a node's devices for a while; nodes without an engine have none."""
+        """Do nothing: nodes without an engine have no devices."""
 
     def transmit(self, sender: str, to: str, message: Any) -> None:
-        """Bring a message on its way; too many of them are a storm, which would never end."""
+        """Send a message; raises Broken if there are so many that they must cause one another."""
         if self._second != self.timeline.now // SECOND:
             self._second, self._sent = self.timeline.now // SECOND, 0
         self._sent += 1
@@ -193,7 +193,7 @@ class TroubledWorld(NodeWorld):
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     def submit_some_app(self, rng: Random) -> None:
-        """Let a user submit an app somewhere, as long as all apps together need no more than nodes have room for."""
+        """Let a user submit an app to a random node, unless all apps together would need too many operators."""
         running = sum(len(self.specs[app].chains) for app in self.specs if app not in self.ended)
         operators = rng.randint(1, 5)
         active = [address for address, node in sorted(self.nodes.items()) if node.is_active]
@@ -225,7 +225,7 @@ class TroubledWorld(NodeWorld):
                 raise Broken(f"{app} has ended, and its instance {instance} is started on {address}", address)
 
     def _delivered(self, address: str, payload: bytes) -> None:
-        """Take note of what arrived; one that was restarted does not know what it had before."""
+        """Take note of a delivery; a restarted node may get the same message once more, as it has lost its memory."""
         node = self.nodes[address]
         if not node.is_active:
             raise Broken(f"{address} is not in the ring, and takes {payload.decode()}", address)
@@ -237,7 +237,7 @@ class TroubledWorld(NodeWorld):
     # --- the account --------------------------------------------------------------------------------------------------
 
     def _account_for(self, address: str) -> None:
-        """Take note of what is lost with a node."""
+        """Take note of the apps, and the ends of apps, that are lost with a node."""
         lost = self.nodes[address]
         self._see_who_knows()
         for app, (owner, _) in self.submitted.items():
@@ -278,13 +278,13 @@ class TroubledWorld(NodeWorld):
     def _of_late(
         self, knew: dict[str, dict[NodeMachine, Instant]], app: str, besides: NodeMachine
     ) -> list[NodeMachine]:
-        """Return the nodes that live and knew something of an app until lately, or still do."""
+        """Return the living nodes that knew something of an app within `SECONDS_TO_COPY`."""
         since = self.timeline.now - SECONDS_TO_COPY * SECOND
         living = set(self.nodes.values()) - {besides}
         return [node for node, at in knew.get(app, {}).items() if node in living and at >= since]
 
     def _losses_excusing(self, app: str, lost: NodeMachine) -> int:
-        """Return how many losses of those who knew of an app, of late, explain that nobody does."""
+        """Return how many losses of nodes that knew an app, within `SECONDS_TO_COPY`, excuse that none knows it."""
         keepers = 2 * self.config.replicas_side
         if self._of_late(self._knew, app, besides=lost):
             return keepers + 1
@@ -294,7 +294,7 @@ class TroubledWorld(NodeWorld):
         return 2 if self._links_fail else keepers
 
     def _in_touch(self, address: str) -> list[str]:
-        """Return the nodes in the ring that a node has heard freely for as long as it takes to copy a register."""
+        """Return the nodes in the ring that a node has heard freely for all of `SECONDS_TO_COPY`."""
         since = self.timeline.now - SECONDS_TO_COPY * SECOND
         never = Instant(0)
         return [
@@ -329,7 +329,7 @@ class TroubledWorld(NodeWorld):
     def _app_faults(self, app: str) -> list[str]:
         entries = self.entries(app)
         if app in self._orphans and app in self._excused and not entries:
-            return self._remains(app)  # its hosts find out that nobody knows of it
+            return self._remains(app)  # its hosts have to find out that no steward knows it
         if app in self._undecided and all(one.phase == AppPhase.ENDED for _, one in entries):
             return self._remains(app)
         if app not in self.end_wanted and not any(peer.address in self.nodes for peer in self.specs[app].sources):
@@ -337,7 +337,7 @@ class TroubledWorld(NodeWorld):
         return super()._app_faults(app) or ([] if app in self.end_wanted else self.unreached(app))
 
     def concerned(self) -> list[str]:
-        """Return the nodes whose events may tell why apps are not as they should be: stewards and owners."""
+        """Return the nodes whose events may explain faults: stewards, owners, and nodes outside the ring."""
         return list(dict.fromkeys(self._concerned()))
 
     def _concerned(self) -> Iterator[str]:
@@ -349,7 +349,7 @@ class TroubledWorld(NodeWorld):
 
 
 def _known_to(node: NodeMachine) -> set[str]:
-    """Return the apps that a node knows of, as their steward or as a keeper of its register."""
+    """Return the apps that a node knows, as their steward or as a keeper of a register."""
     return {*node.register.entries, *(app for copy in node.register.copies.values() for app in copy.entries)}
 
 
