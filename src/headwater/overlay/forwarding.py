@@ -1,7 +1,7 @@
 """Route messages to the owners of keys, hop by hop: each hop acknowledges, else another hop is tried.
 
-Every peer drops duplicates by the message's number. Delivery is best effort: a message is given up after
-`forwards_max` hops, and the sender is not told.
+Every peer drops duplicates by the message's number. Delivery is best effort: a peer gives a message up after trying
+`forwards_max` next hops, and does not tell the origin.
 """
 
 from dataclasses import dataclass, field

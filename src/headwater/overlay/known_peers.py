@@ -133,7 +133,7 @@ class KnownPeers:
         )
 
     def next_hop(self, key: NodeId, besides: Set[NodeId]) -> Peer | None:
-        """Return the peer to send a message for this key to; None if nobody is nearer than we are."""
+        """Return the peer to send a message for this key to; None if no known peer is nearer than we are."""
         if self.leaves.covers(key):
             return self.leaves.nearest(key, besides)
         hop = self.table.next_hop(key)

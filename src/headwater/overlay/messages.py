@@ -10,7 +10,7 @@ from headwater.model.ids import Number
 from headwater.model.peers import DIGITS, NodeId, Peer
 
 PEERS_MAX: Final = 512  # in one message: rows of a table and a leaf set are far fewer
-PAYLOAD_BYTES_MAX: Final = 64 << 10  # routed or multicast: a sender buffers it until the next hop acknowledges
+PAYLOAD_BYTES_MAX: Final = 64 << 10  # routed or multicast; a routed one is buffered until the next hop acknowledges
 RTT_US_MAX: Final = 60_000_000  # a timeout is 3 round trips: a forged Pong cannot stretch it beyond 3 minutes
 HOPS_MAX: Final = 64  # 128 bits have 32 digits; more hops than twice that are a loop
 

@@ -85,7 +85,7 @@ class Ring:
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         self.now = now
         self._out = []
         match event:
@@ -111,7 +111,7 @@ class Ring:
         return self._out
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time, whatever else happens."""
+        """Return when the next timer is due; None if there is none."""
         return self.timers.first()
 
     def status(self) -> RingStatus:
@@ -119,7 +119,7 @@ class Ring:
         return RingStatus(self.phase, self.known.leaves.told(), len(self.known.table), self._forwarding.undelivered)
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert not self.mistakes, self.mistakes
         self.known.check()
         if self.phase is PeerPhase.ACTIVE:

@@ -170,7 +170,7 @@ class Trees:
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: TreeEvent, now: Instant) -> list[TreeEffect]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         self._now, self._out = now, []
         match event:
             case TreeReceived(message):
@@ -198,7 +198,7 @@ class Trees:
         self._out.append(mistake)
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time, whatever else happens."""
+        """Return when the next timer is due; None if there is none."""
         return self._timers.first()
 
     def status(self) -> dict[NodeId, Tree]:
@@ -206,7 +206,7 @@ class Trees:
         return self._trees
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert not self.mistakes, self.mistakes
         for key, tree in self._trees.items():
             assert key == tree.key
