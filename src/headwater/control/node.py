@@ -82,7 +82,7 @@ class NodeMachine:
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         ground = self._ground
         ground.now, ground.out = now, []
         match event:
@@ -131,7 +131,7 @@ class NodeMachine:
                 self.moving.goes_on(app)
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time, whatever else happens."""
+        """Return when the next timer is due; None if there is none."""
         first = self._ground.timers.first()
         for other in (self.ring.deadline(), self.trees.deadline()):
             if other is not None and (first is None or other < first):
@@ -139,7 +139,7 @@ class NodeMachine:
         return first
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert not self._ground.mistakes, self._ground.mistakes
         for part in (self.ring, self.trees, self.hosting, self.register, self.desk, self.carrying, self.moving):
             part.check()

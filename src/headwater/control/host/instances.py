@@ -107,7 +107,7 @@ class Hosting:
         self._changed()
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         for (_, source), sourced in self.sourced.items():
             assert source >= 0
             assert sourced.key is not None
@@ -124,7 +124,7 @@ class Hosting:
             return
         if known is None:
             if self._is_full_for(message.sender):
-                return  # it is asked again
+                return  # the steward retransmits
             self.trees_wanted[message.key] = True
             self.sourced[place] = Sourced(message.key, message.term, message.sender, self._ground.now)
         self._in_care_of(message.sender, message.app, -1 - message.source, message.term)
@@ -261,7 +261,7 @@ class Hosting:
             return
         if known is None:
             if self._is_full_for(message.sender):
-                return  # it is asked again
+                return  # the steward retransmits
             self.trees_wanted[message.key] = True
             known = self.sourced[place] = Sourced(message.key, message.term, message.sender, ground.now)
         self._all_in_care_of(message.sender, message.app, message.term)

@@ -174,7 +174,7 @@ class Moving:
         self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # unacknowledged: to whom, since when
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         for spot, fetching in self.fetching.items():
             assert self._is_awaited(spot, fetching), "something is fetched that nobody waits for"
             assert fetching.sought, "nobody is asked for what is fetched"

@@ -51,7 +51,7 @@ class Carrying:
         self._receiving = None if dock is None else Receiving(dock, self.apps)
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         self._seekers.check()
         for (app, number), outbox in self.outboxes.items():
             assert app in self.apps, f"an outbox of {app}, which is not open"

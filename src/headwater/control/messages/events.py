@@ -154,7 +154,7 @@ class AwaitInstance(NamedTuple):
 
 
 class EmptyInstance(NamedTuple):
-    """Run an instance here until its queue of now is empty, then stop it: it moves elsewhere."""
+    """Run an instance here until the rows that wait for it are done, then stop it: it moves elsewhere."""
 
     app: str
     instance: int

@@ -65,7 +65,7 @@ class StateDelayed(Message, frozen=True, tag="vd"):
 
 
 class StateUnknown(Message, frozen=True, tag="vu"):
-    """I do not have this instance under that lot, and will never run it under that lot."""
+    """I do not have the state of this instance under that lot, or not for you."""
 
     app: AppName
     instance: InstanceNumber

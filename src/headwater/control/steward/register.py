@@ -301,7 +301,7 @@ class Register:
         return [] if copy is None else list(copy.entries.values())
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         for app, entry in self.entries.items():
             assert app == entry.spec.name
             assert len({placed.instance for placed in entry.placed}) == len(entry.placed), "an instance placed twice"

@@ -43,7 +43,7 @@ class StewardDesk:
         return sum(entry.phase != AppPhase.ENDED for entry in self._register.entries.values())
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert set(self.steps.deployments) == set(self._register.entries), (
             "an app without a deployment, or the other way"
         )
