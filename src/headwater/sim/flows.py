@@ -59,7 +59,7 @@ class PlantedNode(NodeMachine):
         self.plant = plant
 
     def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
-        """Take what has happened, and return what to do in the world."""
+        """Handle an event in the node and the engine, and return the effects on the world."""
         out: list[NodeEffect] = []
         news: list[NodeEvent] = [event]
         match event:
@@ -84,12 +84,12 @@ class PlantedNode(NodeMachine):
         return out
 
     def deadline(self) -> Instant | None:
-        """Return when either wants to be told the time."""
+        """Return when the next timer of either is due."""
         known = [at for at in (super().deadline(), self.plant.deadline()) if at is not None]
         return min(known, default=None)
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         super().check()
         self.plant.check()
 

@@ -335,7 +335,7 @@ class SimulatedEngine:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> Instant | None:
-        """Return when something is due."""
+        """Return when the next turn, sink, source or timer is due."""
         return min(self._dues(), default=None)
 
     def _dues(self) -> Iterator[Instant]:

@@ -29,15 +29,15 @@ class Machine(Protocol):
     own: Peer
 
     def handle(self, event: Any, now: Instant) -> list[Any]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         ...
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time."""
+        """Return when the next timer is due; None if there is none."""
         ...
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         ...
 
 
