@@ -28,7 +28,7 @@ from headwater.engine.queues import Queue
 from headwater.engine.reports import RowTrouble
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.status import AppState, NodeStatus
-from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
+from headwater.model.errors import EngineError, FlowError, HeadwaterError, StoreTaken, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.app import NodeApp
 from headwater.runtime.node_status import node_status
@@ -354,6 +354,10 @@ class Node:
 
     def broke(self, failure: BaseException) -> None:
         """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
+        if isinstance(failure, StoreTaken):  # no mistake: the fence has held
+            self._broken = str(failure)
+            self._fail_all(failure)
+            return
         log.error("internal error", exc_info=failure)
         self._broken = f"{type(failure).__name__}: {failure}"
         self._fail_all(EngineError(f"internal error, please report it: {self._broken}"))
