@@ -1,8 +1,8 @@
 """A node's engine in the imagined world: the real scheduler, turns, queues and ledger, no Spark, threads or clocks.
 
 A worker's turn takes as long as its rows and its commit do in virtual time, and happens at its end: a node that crashes
-before has done nothing of it. Sources are polled when they are due, sinks hand their rows to the world in the
-transaction that takes them. What the store holds outlives the node, as a disk does.
+before has done nothing of it. Sources are polled when they are due. A sink's rows are in the world a while before the
+commit that takes them. What the store holds outlives the node, as a disk does.
 """
 
 import math
@@ -27,10 +27,9 @@ from headwater.control.messages.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
+from headwater.dataflow.connectors import Idle, Position, SinkWriter
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox
-from headwater.engine.dequeue import advance, take
 from headwater.engine.events import (
     AppAdded,
     AppHalted,
@@ -53,14 +52,16 @@ from headwater.engine.events import (
 from headwater.engine.keyed_state import StateMemory
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.moving import all_lots, begin_under
-from headwater.engine.plans import ChainPlan, Outlet, plan_chain, source_outlets
-from headwater.engine.positions import ConnectorRecord, read_record
+from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
+from headwater.engine.positions import read_record
+from headwater.engine.pressure import Pressure, PressureConfig
 from headwater.engine.queue_loading import queues_of, wake_us_of
-from headwater.engine.queue_records import QueueRecord, read_queue
+from headwater.engine.queue_records import QueueRecord
 from headwater.engine.reports import TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
 from headwater.engine.schemas import Schemas
-from headwater.engine.source_commit import keep_position, lay_out, lay_out_end, put_all, without_giants
+from headwater.engine.sink_turn import OpenSink, SinkTurn, Written, keep_beginning
+from headwater.engine.source_turn import OpenSource, SourceTurn, tell_stored
 from headwater.engine.turn import Assignment, TurnRunner
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.model.peers import NodeId
@@ -112,19 +113,13 @@ class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
     flow: bytes
 
 
-@dataclass(slots=True)
-class Source:
+@dataclass(slots=True, kw_only=True)
+class SimulatedSource(OpenSource):
     """A source at work."""
 
-    number: int  # among the flow's declarations
-    reader: SourceReader
-    outlets: tuple[Outlet, ...]
-    record: ConnectorRecord
     due: Instant
     since: Instant
-    batches: int = 0
     has_pace: bool = False  # of its own: it has said when to ask again
-    ended: bool = False
 
     def rows_per_s(self, now: Instant) -> float:
         """Return how much it gives by now, if it has no pace."""
@@ -139,7 +134,8 @@ class PlantApp:
     graph: Graph
     plans: dict[InstanceId, tuple[ChainPlan, OpenChain]]
     here: set[int] = field(default_factory=set)
-    sources: dict[int, Source] = field(default_factory=dict)  # by number among the sources
+    sources: dict[int, SimulatedSource] = field(default_factory=dict)  # by number among the sources
+    sinks: dict[int, OpenSink] = field(default_factory=dict)  # by the number of their queue
     trouble: str | None = None
 
     def is_sink(self, number: int) -> bool:
@@ -147,8 +143,7 @@ class PlantApp:
         return any(sink.instance == number for sink in self.graph.sinks)
 
 
-Written = Callable[[str, str, list[Row]], None]
-OpenSource = Callable[[str, SourceSpec, Any], SourceReader]
+OpenWriter = Callable[[str, str, Position | None], SinkWriter]
 
 
 class SimulatedEngine:
@@ -156,9 +151,9 @@ class SimulatedEngine:
 
     store: Store
 
-    def __init__(self, store: MemoryStore, disk: Disk, graph_of: Callable[[bytes], Graph], written: Written) -> None:
-        """Begin on a store, new or not; `written` is told of rows that a sink has taken."""
-        self.store, self.disk, self._graph_of, self._written = store, disk, graph_of, written
+    def __init__(self, store: MemoryStore, disk: Disk, graph_of: Callable[[bytes], Graph], writer: OpenWriter) -> None:
+        """Begin on a store, new or not; `writer` opens what an app's sink writes to."""
+        self.store, self.disk, self._graph_of, self._open_writer = store, disk, graph_of, writer
         self.schemas = Schemas()
         self.name, self._term = self._own()
         self.apps: dict[str, PlantApp] = {}
@@ -166,7 +161,11 @@ class SimulatedEngine:
         self._scheduler = Scheduler(SchedulerConfig(workers=2, spares_max=0))
         self._memory = StateMemory()
         self._turns: dict[WorkerId, tuple[Instant, tuple[Assignment, ...]]] = {}
+        pressure = Pressure(PressureConfig(app_rows=BUSY_ROWS))
+        self._source_turn = SourceTurn(store, self._term, lambda: self._now_us, pressure, self._scheduler.queues)
+        self._sink_turn = SinkTurn(store, self._term, lambda: self._now_us)
         self._sinks_due: dict[InstanceId, Instant] = {}
+        self._written: dict[InstanceId, tuple[Instant, Written]] = {}  # and when the commit behind it is
         self._news: list[NodeEvent] = []
         self.now = Instant(0)
         for worker in (1, 2):
@@ -252,6 +251,8 @@ class SimulatedEngine:
         if app is None:
             return []
         self._tell(AppRemoved(app.id))
+        self._sinks_due = {one: at for one, at in self._sinks_due.items() if one.app != app.id}
+        self._written = {one: written for one, written in self._written.items() if one.app != app.id}
         with self.store.write() as txn:
             txn.delete(app_record_key(name))
             for prefix in app_prefixes(app.id):
@@ -300,7 +301,7 @@ class SimulatedEngine:
             with self.store.read() as snapshot:
                 self._tell(WakeWanted(instance, wake_us_of(snapshot, app.graph, instance, self._now_us)))
         elif is_news:
-            self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
+            self._open_sink(name, app, instance)
         if is_news:
             self._news.append(InstanceOpened(name, number))
 
@@ -316,10 +317,12 @@ class SimulatedEngine:
 
     def _gave_up(self, name: str, app: PlantApp, instance: InstanceId) -> None:
         """Turn the queue of an instance that nobody runs here any more into an outbox."""
+        if instance in self._written:
+            self._commit_written(instance)
+        self._sinks_due.pop(instance, None)
         with self.store.write() as txn:
             make_outbox(txn, instance, self.schemas)
         app.here.discard(instance.number)
-        self._sinks_due.pop(instance, None)
         self._news.append(InstanceClosed(name, instance.number))
 
     def _read(self, app: PlantApp, number: int) -> None:
@@ -329,8 +332,29 @@ class SimulatedEngine:
         declared = [one.name for one in app.graph.declarations].index(name)
         with self.store.read() as snapshot:
             record = read_record(snapshot, app.id, declared)
-        reader = app.graph.sources[name].open(record.position)
-        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self.now, self.now)
+        spec = app.graph.sources[name]
+        app.sources[number] = SimulatedSource(
+            app=app.id,
+            name=name,
+            number=declared,
+            reader=spec.open(record.position),
+            outlets=source_outlets(app.graph, name),
+            record=record,
+            can_wait=spec.can_wait,
+            due=self.now,
+            since=self.now,
+        )
+
+    def _open_sink(self, name: str, app: PlantApp, instance: InstanceId) -> None:
+        sink = next(sink.name for sink in app.graph.sinks if sink.instance == instance.number)
+        declared = [one.name for one in app.graph.declarations].index(sink)
+        with self.store.read() as snapshot:
+            record = read_record(snapshot, app.id, declared)
+        writer = self._open_writer(name, sink, record.position)
+        if record.position is None:
+            keep_beginning(self.store, app.id, declared, writer)
+        app.sinks[instance.number] = OpenSink(app=app.id, name=sink, number=declared, instance=instance, writer=writer)
+        self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -340,14 +364,15 @@ class SimulatedEngine:
 
     def _dues(self) -> Iterator[Instant]:
         yield from (at for at, _ in self._turns.values())
-        yield from self._sinks_due.values()
+        yield from (at for one, at in self._sinks_due.items() if one not in self._written)
+        yield from (at for at, _ in self._written.values())
         for _, source in self._reading():
             yield max(source.due, self.offline_until)
         wake_us = self._scheduler.deadline()
         if wake_us is not None:
             yield Instant(max(self.now + TICK, wake_us - BEGAN_US))
 
-    def _reading(self) -> Iterator[tuple[PlantApp, Source]]:
+    def _reading(self) -> Iterator[tuple[PlantApp, SimulatedSource]]:
         for app in self.apps.values():
             if app.trouble is None:
                 yield from ((app, source) for source in app.sources.values() if not source.ended)
@@ -359,14 +384,17 @@ class SimulatedEngine:
             if at <= now:
                 del self._turns[worker]
                 self._tell(TurnEnded(worker, self._turn(assignments)))
-        for instance, at in list(self._sinks_due.items()):
+        for instance, (at, _) in list(self._written.items()):
             if at <= now:
+                self._commit_written(instance)
+        for instance, at in list(self._sinks_due.items()):
+            if at <= now and instance not in self._written:
                 del self._sinks_due[instance]
-                self._write_out(instance)
+                self._write(instance)
         if self.offline_until <= now:
-            for app, source in list(self._reading()):
+            for _, source in list(self._reading()):
                 if source.due <= now:
-                    self._poll(app, source)
+                    self._poll(source)
         self._tell(SchedulerTicked())
         return self._told()
 
@@ -380,57 +408,38 @@ class SimulatedEngine:
         runner = TurnRunner(self.store, self._term, chains, lambda: self._now_us, self.schemas, self._memory)
         return runner.run(known)
 
-    def _poll(self, app: PlantApp, source: Source) -> None:
-        if self._scheduler.queues.rows_of_app.get(app.id, 0) > BUSY_ROWS:
+    def _poll(self, source: SimulatedSource) -> None:
+        self._source_turn.measure([source])
+        if not self._source_turn.may_read(source):
             source.due = Instant(self.now + 20 * MILLISECOND)
             return
         rate = source.rows_per_s(self.now)
         rows_max = POLL_ROWS if source.has_pace else min(POLL_ROWS, max(1, round(rate / POLLS_PER_S)))
-        match source.reader.poll(rows_max, self._now_us):
-            case Rows() as rows:
-                self._take_in(app, source, rows)
-                pause_us = 0 if source.has_pace else round(rows.batch.num_rows * SECOND / rate)
-                source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
-            case Idle(until_us):
-                source.has_pace = True
-                source.due = Instant(max(self.now + MILLISECOND, until_us - BEGAN_US))
-            case Ended():
-                source.ended = True
-                self._put(app, source, lay_out_end(source.outlets, source.number, self._now_us), None)
+        answer = self._source_turn.ask(source, rows_max)
+        if isinstance(answer, Idle):
+            source.has_pace = True
+            source.due = Instant(max(self.now + MILLISECOND, answer.until_us - BEGAN_US))
+            return
+        rows = 0 if answer.rows is None else answer.rows.batch.num_rows
+        for event in self._source_turn.commit([answer]):
+            self._tell(event)
+        tell_stored(answer)
+        pause_us = 0 if source.has_pace else round(rows * SECOND / rate)
+        source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
 
-    def _take_in(self, app: PlantApp, source: Source, rows: Rows) -> None:
-        rows = without_giants(rows)
-        puts = lay_out(
-            rows, source.outlets, source.number, self.schemas, batches=source.batches, stamps=(), now_us=self._now_us
-        )
-        source.batches += 1
-        self._put(app, source, puts, rows)
+    def _write(self, instance: InstanceId) -> None:
+        """Let a sink write some of what waits; the commit takes its time, and a crash before it undoes the write."""
+        _, app = self._app_of(instance)
+        written = self._sink_turn.write(app.sinks[instance.number])
+        if written is not None:
+            self._written[instance] = (Instant(self.now + self.disk.takes_us()), written)
 
-    def _put(self, app: PlantApp, source: Source, puts: list[tuple[int, int, bytes]], rows: Rows | None) -> None:
-        with self.store.write() as txn:
-            if rows is not None and puts:
-                self.schemas.ensure(txn, app.id, self.schemas.known(rows.batch.schema))
-            grown = put_all(txn, app.id, puts)
-            if rows is not None:
-                outlets = len(source.outlets)
-                source.record = keep_position(txn, app.id, source.number, source.record, rows, outlets)
-        for identity, record in grown:
-            self._tell(RowsPut(identity, record.put_rows, record.put_bytes, record.put_marks))
-
-    def _write_out(self, instance: InstanceId) -> None:
-        """Let a sink take all that waits."""
-        name, app = self._app_of(instance)
-        sink = next(sink for sink in app.graph.sinks if sink.instance == instance.number)
-        while True:
-            with self.store.read() as snapshot:
-                taken = take(snapshot, instance, ALL, self.schemas, self._now_us)
-            if not taken.sequences:
-                return
-            with self.store.write() as txn:
-                record = advance(txn, taken, read_queue(txn, instance), self._now_us)
-            if taken.batch is not None:
-                self._written(name, sink.name, taken.batch.to_pylist())
-            self._tell(_gone(instance, record))
+    def _commit_written(self, instance: InstanceId) -> None:
+        _, written = self._written.pop(instance)
+        for event in self._sink_turn.commit([written]):
+            self._tell(event)
+        if written.leaves_more:
+            self._sinks_due[instance] = self.now
 
     def _app_of(self, instance: InstanceId) -> tuple[str, PlantApp]:
         return next((name, app) for name, app in self.apps.items() if app.id == instance.app)
