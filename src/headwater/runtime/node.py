@@ -84,7 +84,7 @@ class Node:
         self._run_directory = self._run.path
         self.apps: dict[str, NodeApp] = {}
         self.notes: list[str] = []
-        self._broken = ""  # by which mistake of ours, since when nothing goes on here
+        self._broken = ""  # why nothing goes on here
         self.pressure = Pressure(self.config.pressure)
         self._deploying = threading.Lock()
         self._ending = threading.Lock()
@@ -272,7 +272,7 @@ class Node:
     def check_code(self, graph: Graph) -> None:
         """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has."""
         if self._broken:
-            raise EngineError(f"an internal error has stopped this node ({self._broken}); start it again and report it")
+            raise EngineError(self._broken)
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
         pack_graph(graph)  # which is remembered for as long as the graph is
 
@@ -359,8 +359,9 @@ class Node:
             self._fail_all(failure)
             return
         log.error("internal error", exc_info=failure)
-        self._broken = f"{type(failure).__name__}: {failure}"
-        self._fail_all(EngineError(f"internal error, please report it: {self._broken}"))
+        mistake = f"{type(failure).__name__}: {failure}"
+        self._broken = f"an internal error has stopped this node ({mistake}); start it again and report it"
+        self._fail_all(EngineError(f"internal error, please report it: {mistake}"))
 
     def _fail_all(self, error: HeadwaterError) -> None:
         for app in list(self.apps.values()):
