@@ -37,7 +37,7 @@ def run(quick: bool, output: Path | None, tell: Callable[[str], None]) -> dict[s
         "large_classes": len(large),
         "source_lines": sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees),
     }
-    details = {
+    details: dict[str, Any] = {
         "drivers": drivers,
         "homes": homes,
         "large": large,
