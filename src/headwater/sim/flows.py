@@ -38,7 +38,7 @@ from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
-from headwater.sim.simulated_engine import Disk, SimulatedEngine, ledger_in
+from headwater.sim.simulated_engine import Disk, Fate, SimulatedEngine, ledger_in
 from headwater.sim.targets import Outputs, Targets
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
@@ -209,11 +209,31 @@ class FlowWorld(TroubledWorld):
         if isinstance(node, PlantedNode):
             node.plant.offline_until = Instant(self.timeline.now + int(seconds * SECOND))
 
+    def doom_worker(self, address: str, fate: Fate) -> None:
+        """Let the worker of a node's next turn die in it."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            self.note(f"{address} is to lose a worker: {fate.value}", "lost workers")
+            node.plant.dooms.append(fate)
+
+    def fill_disk(self, address: str, seconds: float) -> None:
+        """Let no turn of a node commit for a while."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            node.plant.disk.is_full = True
+            self.note(f"the disk of {address} is full for {seconds:.1f} s", "full disks")
+            self.later(seconds, self._empty_disk, node.plant)
+
+    def _empty_disk(self, plant: SimulatedEngine) -> None:
+        plant.disk.is_full = False
+
     def heal(self) -> None:
         """End all faults."""
         super().heal()
         for _, plant in self.plants():
             plant.offline_until = self.timeline.now
+            plant.disk.is_full = False
+            plant.dooms.clear()
 
     # --- the truth ----------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ commit that takes them. What the store holds outlives the node, as a disk does.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from random import Random
-from typing import Any, Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -34,11 +36,15 @@ from headwater.engine.events import (
     AppAdded,
     AppHalted,
     AppRemoved,
+    Dismiss,
     Effect,
     Event,
+    HireSpare,
     InstanceGained,
     InstanceGivenUp,
     LetGo,
+    Recount,
+    ReportStoreFull,
     ReportTrouble,
     RowsGone,
     RowsPassed,
@@ -48,24 +54,27 @@ from headwater.engine.events import (
     TurnEnded,
     WakeWanted,
     WorkerJoined,
+    WorkerLost,
 )
 from headwater.engine.keyed_state import StateMemory
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.moving import all_lots, begin_under
 from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
 from headwater.engine.positions import read_record
-from headwater.engine.pressure import Pressure, PressureConfig
+from headwater.engine.pressure import Pressure, PressureConfig, room_left
 from headwater.engine.queue_loading import queues_of, wake_us_of
 from headwater.engine.queue_records import QueueRecord
+from headwater.engine.recount import queues_in_doubt, recounted
 from headwater.engine.reports import TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
 from headwater.engine.schemas import Schemas
 from headwater.engine.sink_turn import OpenSink, SinkTurn, Written, keep_beginning
-from headwater.engine.source_turn import OpenSource, SourceTurn, tell_stored
+from headwater.engine.source_turn import Offer, OpenSource, SourceTurn, tell_stored
 from headwater.engine.turn import Assignment, TurnRunner
+from headwater.model.errors import StoreFull
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.model.peers import NodeId
-from headwater.model.store_contract import Store
+from headwater.model.store_contract import Store, Transaction
 from headwater.model.store_layout import LAST_APP_KEY, NAME_KEY, TERM_KEY, app_prefixes, app_record_key
 from headwater.model.terms import Lot
 from headwater.model.time import MILLISECOND, SECOND, Instant
@@ -74,6 +83,9 @@ from headwater.storage.memory_store import MemoryStore
 
 BEGAN_US: Final = 1_767_225_600 * SECOND  # virtual time is told to operators from the first instant of 2026 on
 ALL: Final = 1 << 40
+WORKERS: Final = 2
+HIRED_AFTER: Final = SECOND  # Spark starts a task again, and the worker in it has to connect
+RETRY: Final = 500 * MILLISECOND  # after a commit of a source or a sink that found no room
 TURN_US: Final = 200  # of a turn, however few rows it has
 ROW_US: Final = 10
 TICK: Final = 5 * MILLISECOND  # between two looks at what the scheduler waits for, as a real node has it
@@ -87,21 +99,43 @@ POLLS_PER_S: Final = 4
 BUSY_ROWS: Final = 5_000  # waiting in an app's queues, beyond which its sources wait too
 ROOM_BYTES: Final = 4 << 20  # of an app's rows; beyond it none of other nodes are taken
 
-Row = dict[str, Any]
+
+class Fate(Enum):
+    """In which step of its turn a worker dies."""
+
+    COMPUTING = "computing"
+    COMMITTED = "committed"
 
 
 @dataclass(slots=True)
 class Disk:
-    """How long a commit takes."""
+    """How long a commit takes, and whether there is room for one."""
 
     rng: Random
     slow_us: Callable[[], int]  # up to so much more, while something is wrong with it
     commit_us: int = 300
+    is_full: bool = False
 
     def takes_us(self) -> int:
         """Draw how long the next commit takes."""
         slow_us = self.slow_us()
         return self.commit_us + (self.rng.randrange(slow_us) if slow_us else 0)
+
+
+class StoreOfTurns:
+    """A store as turns have it: it refuses what they commit while the disk is full."""
+
+    def __init__(self, store: Store, disk: Disk) -> None:
+        self._store, self._disk = store, disk
+        self.read = store.read
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Open a transaction, which commits nothing if there is no room for it."""
+        with self._store.write() as txn:
+            yield txn
+            if self._disk.is_full:
+                raise StoreFull("the disk is full")
 
 
 class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -120,6 +154,7 @@ class SimulatedSource(OpenSource):
     due: Instant
     since: Instant
     has_pace: bool = False  # of its own: it has said when to ask again
+    in_hand: Offer | None = None  # what it has brought and the store had no room for
 
     def rows_per_s(self, now: Instant) -> float:
         """Return how much it gives by now, if it has no pace."""
@@ -158,18 +193,26 @@ class SimulatedEngine:
         self.name, self._term = self._own()
         self.apps: dict[str, PlantApp] = {}
         self.offline_until = Instant(0)  # the devices behind the sources are away until then
-        self._scheduler = Scheduler(SchedulerConfig(workers=2, spares_max=0))
+        self._scheduler = Scheduler(SchedulerConfig(workers=WORKERS, spares_max=1))
         self._memory = StateMemory()
         self._turns: dict[WorkerId, tuple[Instant, tuple[Assignment, ...]]] = {}
         pressure = Pressure(PressureConfig(app_rows=BUSY_ROWS))
-        self._source_turn = SourceTurn(store, self._term, lambda: self._now_us, pressure, self._scheduler.queues)
-        self._sink_turn = SinkTurn(store, self._term, lambda: self._now_us)
+        self._turns_store = StoreOfTurns(store, disk)
+        self._source_turn = SourceTurn(
+            self._turns_store, self._term, lambda: self._now_us, pressure, self._scheduler.queues
+        )
+        self._sink_turn = SinkTurn(self._turns_store, self._term, lambda: self._now_us)
         self._sinks_due: dict[InstanceId, Instant] = {}
         self._written: dict[InstanceId, tuple[Instant, Written]] = {}  # and when the commit behind it is
         self._news: list[NodeEvent] = []
         self.now = Instant(0)
-        for worker in (1, 2):
-            self._tell(WorkerJoined(WorkerId(worker)))
+        self.dooms: list[Fate] = []  # how the workers of the next turns die
+        self.workers_lost = 0
+        self._bereft: set[InstanceId] = set()  # instances whose last turn was lost with its worker
+        self._last_worker = 0
+        self._hired: list[tuple[Instant, bool]] = []  # when the next workers join, and whether they are spares
+        for _ in range(WORKERS):
+            self._join(spare=False)
 
     def _own(self) -> tuple[bytes, bytes]:
         with self.store.write() as txn:
@@ -185,8 +228,8 @@ class SimulatedEngine:
 
     def room_bytes(self, app: AppId) -> int:
         """Return how many bytes an app's queues may still take."""
-        queues = self._scheduler.queues.all()
-        return max(0, ROOM_BYTES - sum(queue.bytes_held for queue in queues if queue.instance.app == app))
+        _, part = self._app_of(InstanceId(app, 0))
+        return room_left(self._scheduler.queues, app, part.here, ROOM_BYTES)
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
         """Return how an instance is run; None if it is a sink's queue."""
@@ -317,8 +360,7 @@ class SimulatedEngine:
 
     def _gave_up(self, name: str, app: PlantApp, instance: InstanceId) -> None:
         """Turn the queue of an instance that nobody runs here any more into an outbox."""
-        if instance in self._written:
-            self._commit_written(instance)
+        self._written.pop(instance, None)  # not committed: whoever opens the sink again cuts it off
         self._sinks_due.pop(instance, None)
         with self.store.write() as txn:
             make_outbox(txn, instance, self.schemas)
@@ -364,6 +406,7 @@ class SimulatedEngine:
 
     def _dues(self) -> Iterator[Instant]:
         yield from (at for at, _ in self._turns.values())
+        yield from (at for at, _ in self._hired)
         yield from (at for one, at in self._sinks_due.items() if one not in self._written)
         yield from (at for at, _ in self._written.values())
         for _, source in self._reading():
@@ -380,10 +423,13 @@ class SimulatedEngine:
     def advance(self, now: Instant) -> list[NodeEvent]:
         """Let all happen that is due."""
         self.now = now
+        for at, spare in [one for one in self._hired if one[0] <= now]:
+            self._hired.remove((at, spare))
+            self._join(spare=spare)
         for worker, (at, assignments) in list(self._turns.items()):
             if at <= now:
                 del self._turns[worker]
-                self._tell(TurnEnded(worker, self._turn(assignments)))
+                self._end_turn(worker, assignments)
         for instance, (at, _) in list(self._written.items()):
             if at <= now:
                 self._commit_written(instance)
@@ -398,6 +444,28 @@ class SimulatedEngine:
         self._tell(SchedulerTicked())
         return self._told()
 
+    def _end_turn(self, worker: WorkerId, assignments: tuple[Assignment, ...]) -> None:
+        """Let a worker come to the end of its turn, or die in it: before the commit, or with nobody told of it.
+
+        Not twice in a row on the same instance: a row that is there whenever a worker dies is condemned in the end.
+        """
+        instances = {one.instance for one in assignments}
+        fate = self.dooms.pop(0) if self.dooms and not instances & self._bereft else None
+        if fate is None:
+            self._bereft -= instances
+            self._tell(TurnEnded(worker, self._turn(assignments)))
+            return
+        if fate is Fate.COMMITTED:
+            self._turn(assignments)
+        self.workers_lost += 1
+        self._bereft |= instances
+        self._hired.append((Instant(self.now + HIRED_AFTER), False))
+        self._tell(WorkerLost(worker))
+
+    def _join(self, *, spare: bool) -> None:
+        self._last_worker += 1
+        self._tell(WorkerJoined(WorkerId(self._last_worker), spare))
+
     def _told(self) -> list[NodeEvent]:
         news, self._news = self._news, []
         return news
@@ -405,10 +473,13 @@ class SimulatedEngine:
     def _turn(self, assignments: tuple[Assignment, ...]) -> list[TurnReport]:
         chains = {identity: opened for app in self.apps.values() for identity, opened in app.plans.items()}
         known = [one for one in assignments if one.instance in chains]
-        runner = TurnRunner(self.store, self._term, chains, lambda: self._now_us, self.schemas, self._memory)
+        runner = TurnRunner(self._turns_store, self._term, chains, lambda: self._now_us, self.schemas, self._memory)
         return runner.run(known)
 
     def _poll(self, source: SimulatedSource) -> None:
+        if source.in_hand is not None:
+            self._store_offer(source, source.in_hand)
+            return
         self._source_turn.measure([source])
         if not self._source_turn.may_read(source):
             source.due = Instant(self.now + 20 * MILLISECOND)
@@ -420,10 +491,20 @@ class SimulatedEngine:
             source.has_pace = True
             source.due = Instant(max(self.now + MILLISECOND, answer.until_us - BEGAN_US))
             return
-        rows = 0 if answer.rows is None else answer.rows.batch.num_rows
-        for event in self._source_turn.commit([answer]):
+        self._store_offer(source, answer)
+
+    def _store_offer(self, source: SimulatedSource, offer: Offer) -> None:
+        """Commit what a source has brought; while there is no room, the rows stay in its hands."""
+        try:
+            events = self._source_turn.commit([offer])
+        except StoreFull:
+            source.in_hand, source.due = offer, Instant(self.now + RETRY)
+            return
+        source.in_hand = None
+        for event in events:
             self._tell(event)
-        tell_stored(answer)
+        tell_stored(offer)
+        rate, rows = source.rows_per_s(self.now), 0 if offer.rows is None else offer.rows.batch.num_rows
         pause_us = 0 if source.has_pace else round(rows * SECOND / rate)
         source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
 
@@ -435,8 +516,14 @@ class SimulatedEngine:
             self._written[instance] = (Instant(self.now + self.disk.takes_us()), written)
 
     def _commit_written(self, instance: InstanceId) -> None:
+        """Commit what a sink has written; while there is no room, committing again is safe."""
         _, written = self._written.pop(instance)
-        for event in self._sink_turn.commit([written]):
+        try:
+            events = self._sink_turn.commit([written])
+        except StoreFull:
+            self._written[instance] = (Instant(self.now + RETRY), written)
+            return
+        for event in events:
             self._tell(event)
         if written.leaves_more:
             self._sinks_due[instance] = self.now
@@ -466,8 +553,24 @@ class SimulatedEngine:
                 _, app = self._app_of(InstanceId(app_id, 0))
                 app.trouble = f"{trouble.operator}: {trouble.error}"
                 self._tell(AppHalted(app_id))
+            case Recount(instances):
+                self._recount(instances)
+            case HireSpare():
+                self._hired.append((Instant(self.now + HIRED_AFTER), True))
+            case Dismiss() | ReportStoreFull():
+                pass  # whoever is dismissed is asked no more, and a full disk is told to nobody here
             case _:
-                raise AssertionError(f"an imagined pool has no use for {effect}")
+                assert_never(effect)
+
+    def _recount(self, lost: Sequence[InstanceId]) -> None:
+        queues = queues_in_doubt(self._scheduler.queues.all(), lost)
+        with self.store.read() as snapshot:
+            events = recounted(snapshot, queues)
+        for event in events:
+            self._tell(event)
+        for queue in queues:
+            if not queue.scheduled:
+                self._rows_passed(queue.instance)
 
     def _waiting(self, instance: InstanceId) -> int:
         queue = self._scheduler.queues.find(instance)
