@@ -1,4 +1,4 @@
-"""Bytes of a stranger through all decoders of what others send, led by coverage: `python tests.links/fuzz.py`.
+"""Bytes of a stranger through all decoders of what others send, led by coverage: `python tests/links/fuzz.py`.
 
 Needs atheris (`pip install atheris`); its options are libFuzzer's, such as `-max_total_time=600` or `-runs=100000`, and
 a directory in which to keep what it finds interesting.

@@ -1,6 +1,6 @@
 """What arrives is a message or refused, whatever the bytes: nothing else comes out of the decoder, and nothing runs.
 
-`tests.links/fuzz.py` does the same for as long as one likes, led by coverage (atheris).
+`tests/links/fuzz.py` does the same for as long as one likes, led by coverage (atheris).
 """
 
 import contextlib

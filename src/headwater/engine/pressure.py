@@ -7,10 +7,13 @@ app's own sources that can wait also pause when their app alone has much waiting
 the node, and so that its rows do not grow old in a queue.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headwater.engine.queues import Queues
 from headwater.model.errors import ConfigError
+from headwater.model.ids import AppId, InstanceId
 
 
 class Level(StrEnum):
@@ -101,3 +104,12 @@ class Pressure:
         """Raise if the level and what it allows disagree."""
         assert not (self._memory_full and self.may_read(0, can_wait=True))
         assert self.to_shed(0) == 0 or self.level is Level.SHEDDING
+
+
+def room_left(queues: Queues, app: AppId, here: Iterable[int], bytes_max: int) -> int:
+    """Return how many bytes of rows may still be taken from other nodes for an app of which `here` runs.
+
+    Rows on their way elsewhere are not counted: were they, two nodes could wait for each other for ever.
+    """
+    found = (queues.find(InstanceId(app, number)) for number in here)
+    return max(0, bytes_max - sum(queue.bytes_held for queue in found if queue is not None))

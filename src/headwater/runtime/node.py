@@ -28,7 +28,7 @@ from headwater.engine.queues import Queue
 from headwater.engine.reports import RowTrouble
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.status import AppState, NodeStatus
-from headwater.model.errors import EngineError, FlowError, HeadwaterError, UserCodeError
+from headwater.model.errors import EngineError, FlowError, HeadwaterError, StoreTaken, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.app import NodeApp
 from headwater.runtime.node_status import node_status
@@ -84,7 +84,7 @@ class Node:
         self._run_directory = self._run.path
         self.apps: dict[str, NodeApp] = {}
         self.notes: list[str] = []
-        self._broken = ""  # by which mistake of ours, since when nothing goes on here
+        self._broken = ""  # why nothing goes on here
         self.pressure = Pressure(self.config.pressure)
         self._deploying = threading.Lock()
         self._ending = threading.Lock()
@@ -272,7 +272,7 @@ class Node:
     def check_code(self, graph: Graph) -> None:
         """Refuse what workers could not be sent, what needs Spark on a node without it, or more than a cluster has."""
         if self._broken:
-            raise EngineError(f"an internal error has stopped this node ({self._broken}); start it again and report it")
+            raise EngineError(self._broken)
         self.workforce.check(graph, (app.graph for app in self.apps.values() if app.name != graph.name))
         pack_graph(graph)  # which is remembered for as long as the graph is
 
@@ -354,9 +354,14 @@ class Node:
 
     def broke(self, failure: BaseException) -> None:
         """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
+        if isinstance(failure, StoreTaken):  # no mistake: the fence has held
+            self._broken = str(failure)
+            self._fail_all(failure)
+            return
         log.error("internal error", exc_info=failure)
-        self._broken = f"{type(failure).__name__}: {failure}"
-        self._fail_all(EngineError(f"internal error, please report it: {self._broken}"))
+        mistake = f"{type(failure).__name__}: {failure}"
+        self._broken = f"an internal error has stopped this node ({mistake}); start it again and report it"
+        self._fail_all(EngineError(f"internal error, please report it: {mistake}"))
 
     def _fail_all(self, error: HeadwaterError) -> None:
         for app in list(self.apps.values()):

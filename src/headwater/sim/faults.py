@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from headwater.model.errors import ConfigError
 from headwater.model.time import SECOND, Duration
+from headwater.sim.simulated_engine import Fate
 from headwater.sim.troubled import TroubledWorld
 
 Range = tuple[float, float]
@@ -195,6 +196,33 @@ class LateDevices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostWorkers:
+    """Workers die in their turns, before the commit or behind it; where rows flow."""
+
+    every_s: float = 4.0
+    at_once_max: int = 3
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some workers die."""
+        for address in _some(sorted(world.nodes), rng, self.at_once_max):
+            world.doom_worker(address, rng.choice(list(Fate)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullDisks:
+    """Some nodes have no room for a commit for a while; where rows flow."""
+
+    every_s: float = 10.0
+    at_once_max: int = 2
+    lasts_s: Range = (0.2, 8.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some disks be full."""
+        for address in _some(sorted(world.nodes), rng, self.at_once_max):
+            world.fill_disk(address, rng.uniform(*self.lasts_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
     """The network falls into two or three sides that do not hear one another, for a while."""
 
@@ -235,6 +263,8 @@ NAMED: Final[Mapping[str, tuple[Fault, ...]]] = {
     "slow-hosts": (SlowHosts(),),
     "slow-disk": (SlowDisks(),),
     "late-devices": (LateDevices(),),
+    "lost-workers": (LostWorkers(),),
+    "full-disks": (FullDisks(),),
     "churn": (Crashes(), Joins(), Leaves()),
     "drains": (Drains(every_s=4.0), Joins(every_s=8.0)),
     "stormy": (

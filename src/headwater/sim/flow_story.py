@@ -11,8 +11,9 @@ from typing import Any, Final
 from headwater.dataflow.graph import Graph
 from headwater.model.time import SECOND
 from headwater.sim.faults import Fault
-from headwater.sim.flows import FlowWorld, Outputs
+from headwater.sim.flows import FlowWorld
 from headwater.sim.story import Failure, Story, StoryOutcome
+from headwater.sim.targets import Outputs
 from headwater.sim.troubled import Broken
 
 DONE_S: Final = 3_600  # of virtual time after healing, for all rows to arrive
@@ -73,7 +74,7 @@ class FlowStory(Story):
     @property
     def rows_out(self) -> int:
         """Rows that all sinks have written."""
-        return sum(rows.total() for sinks in self.world.outputs.values() for rows in sinks.values())
+        return sum(self.world.targets.rows())
 
     @property
     def virtual_s(self) -> float:

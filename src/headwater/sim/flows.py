@@ -10,7 +10,7 @@ is only restarted.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from headwater.control.app_spec import app_spec
 from headwater.control.messages.app_messages import Placed
@@ -38,7 +38,8 @@ from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
-from headwater.sim.simulated_engine import Disk, Row, SimulatedEngine, ledger_in
+from headwater.sim.simulated_engine import Disk, Fate, SimulatedEngine, ledger_in
+from headwater.sim.targets import Outputs, Targets
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
 from headwater.storage.memory_store import MemoryStore
@@ -47,8 +48,6 @@ BACK_S: Final = 25.0  # until a node is back that in stories without rows would 
 ROWS_MAX: Final = 100_000  # of a flow that is to end: more would take minutes for every seed
 SECONDS_MAX: Final = 7 * 86_400
 TOLD_ROWS: Final = 3  # missing rows that a message quotes, and as many extra ones
-
-Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
 
 
 class PlantedNode(NodeMachine):
@@ -102,7 +101,7 @@ class FlowWorld(TroubledWorld):
     ) -> None:
         super().__init__(seed, nodes=nodes, zones=zones, links_fail=links_fail, witness=witness, links=links)
         self.graphs: dict[str, Graph] = {}
-        self.outputs: dict[str, Outputs] = {}
+        self.targets = Targets()
         self._stores: dict[str, MemoryStore] = {}
         self._placed: dict[str, tuple[tuple[Placed, ...], bool]] = {}  # what owners have on their disks
         self._accounts: dict[str, list[Ledger]] = {}  # of nodes that have left for good
@@ -116,11 +115,8 @@ class FlowWorld(TroubledWorld):
             peer,
             self._config_of(peer),
             rng,
-            SimulatedEngine(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote),
+            SimulatedEngine(store, disk, lambda flow: self.graphs[flow.decode()], self.targets.open),
         )
-
-    def _wrote(self, app: str, sink: str, rows: list[Row]) -> None:
-        self.outputs.setdefault(app, {}).setdefault(sink, Counter()).update(map(as_text, rows))
 
     # --- flows --------------------------------------------------------------------------------------------------------
 
@@ -211,11 +207,31 @@ class FlowWorld(TroubledWorld):
         if isinstance(node, PlantedNode):
             node.plant.offline_until = Instant(self.timeline.now + int(seconds * SECOND))
 
+    def doom_worker(self, address: str, fate: Fate) -> None:
+        """Let the worker of a node's next turn die in it."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            self.note(f"{address} is to lose a worker: {fate.value}", "lost workers")
+            node.plant.dooms.append(fate)
+
+    def fill_disk(self, address: str, seconds: float) -> None:
+        """Let no turn of a node commit for a while."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            node.plant.disk.is_full = True
+            self.note(f"the disk of {address} is full for {seconds:.1f} s", "full disks")
+            self.later(seconds, self._empty_disk, node.plant)
+
+    def _empty_disk(self, plant: SimulatedEngine) -> None:
+        plant.disk.is_full = False
+
     def heal(self) -> None:
         """End all faults."""
         super().heal()
         for _, plant in self.plants():
             plant.offline_until = self.timeline.now
+            plant.disk.is_full = False
+            plant.dooms.clear()
 
     # --- the truth ----------------------------------------------------------------------------------------------------
 
@@ -245,16 +261,20 @@ class FlowWorld(TroubledWorld):
         living = (ledger_in(self._stores[address], one.graph, one.id) for address, one in known)
         return whole_ledger([*living, *self._accounts.get(app, ())])
 
+    def written(self, app: str) -> Outputs:
+        """Return what an app's sinks have written."""
+        return self.targets.written(app, (sink.name for sink in self.graphs[app].sinks))
+
     def check_outputs(self, expected: Mapping[str, Outputs]) -> None:
         """Raise unless every sink has what an undisturbed node writes, row for row, and the ledger balances."""
         for app in self.graphs:
             ledger = self.ledger(app)
             if not ledger.balanced or ledger.waiting:
                 raise Broken(f"the ledger of {app} does not balance: {ledger}")
+            written = self.written(app)
             for sink, rows in expected[app].items():
-                got = self.outputs.get(app, {}).get(sink, Counter())
-                if got != rows:
-                    raise Broken(f"{app}: {_difference(sink, rows, got)}")
+                if written[sink] != rows:
+                    raise Broken(f"{app}: {_difference(sink, rows, written[sink])}")
 
 
 def _difference(sink: str, expected: Counter[str], got: Counter[str]) -> str:
@@ -268,34 +288,13 @@ def _difference(sink: str, expected: Counter[str], got: Counter[str]) -> str:
     )
 
 
-def as_text(row: Row) -> str:
-    """Return a row as a text that is the same for equal rows; floats are rounded, since sums depend on the order."""
-    return repr({name: _rounded(value) for name, value in sorted(row.items())})
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.9g}")
-        case dict():
-            return {name: _rounded(one) for name, one in sorted(value.items())}
-        case list():
-            return [_rounded(one) for one in value]
-    return value
-
-
 def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, seconds: None) -> Outputs:
     """Run a flow on one engine that nothing disturbs, and return what its sinks get.
 
     Raises Broken if a function of the flow raises or the flow does not end; `tell` gets its rows and seconds so far.
     """
-    outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
-    plant = SimulatedEngine(
-        MemoryStore(),
-        Disk(Random(0), lambda: 0),
-        lambda flow: graph,
-        lambda app, sink, rows: outputs[sink].update(map(as_text, rows)),
-    )
+    targets = Targets()
+    plant = SimulatedEngine(MemoryStore(), Disk(Random(0), lambda: 0), lambda flow: graph, targets.open)
     everything = [*range(graph.instance_count), *(-1 - number for number in range(len(graph.sources)))]
     spec = app_spec(graph, [NOWHERE for _ in graph.sources], b"")
     for instance in everything:
@@ -312,7 +311,7 @@ def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, 
             )
         tell(rows, plant.now / SECOND)
         plant.advance(at)
-    return outputs
+    return targets.written(graph.name, (sink.name for sink in graph.sinks))
 
 
 NOWHERE: Final = Peer(key_of("nowhere"), "nowhere", "nowhere")

@@ -39,6 +39,7 @@ from headwater.model.peers import Peer, peer_capacities
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
 from headwater.sim.nodes import NodeWorld
+from headwater.sim.simulated_engine import Fate
 from headwater.sim.witness import Witness
 
 SECONDS_TO_COPY: Final = 20
@@ -180,6 +181,12 @@ class TroubledWorld(NodeWorld):
 
     def send_devices_away(self, address: str, seconds: float) -> None:
         """Do nothing: nodes without an engine have no devices."""
+
+    def doom_worker(self, address: str, fate: Fate) -> None:
+        """Let the worker of a node's next turn die in it; nodes without an engine have none."""
+
+    def fill_disk(self, address: str, seconds: float) -> None:
+        """Let no turn of a node commit for a while; nodes without an engine have none."""
 
     def transmit(self, sender: str, to: str, message: Any) -> None:
         """Send a message; raises Broken if there are so many that they must cause one another."""
