@@ -4,7 +4,7 @@ Dispatches events and messages to the machines and passes effects of one machine
 """
 
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final, assert_never, get_args
 
 from headwater.control.context import NodeContext
 from headwater.control.host.engine_view import Dock
@@ -34,6 +34,8 @@ from headwater.control.messages.events import (
     NoteDrained,
     NoteHandedDown,
     NoteWay,
+    Persisted,
+    Refused,
     RowsWaited,
     SendMessage,
 )
@@ -108,6 +110,10 @@ class NodeMachine:
                 self._drain()
             case DrainRevoked():
                 self._stay()
+            case Persisted(record):
+                self.seeking.persisted(record)
+            case Refused(record):
+                self.seeking.refused(record)
             case _:
                 self._rows_event(event)
         for settle in (self.moving.settle, self._settle_doubts, self._settle_trees):
@@ -129,6 +135,8 @@ class NodeMachine:
             case InstanceClosed(app, instance):
                 self.carrying.runs_no_more(app, instance)
                 self.moving.goes_on(app)
+            case _:
+                assert_never(event)
 
     def deadline(self) -> Instant | None:
         """Return when the next timer is due; None if there is none."""

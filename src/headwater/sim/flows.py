@@ -15,9 +15,11 @@ from typing import Final
 from headwater.control.app_spec import app_spec
 from headwater.control.messages.app_messages import Placed
 from headwater.control.messages.events import (
+    AgreedPlacement,
     AppSubmitted,
     AwaitInstance,
     DrainWanted,
+    DurableRecord,
     EmptyInstance,
     MachineConfig,
     NodeEffect,
@@ -25,7 +27,6 @@ from headwater.control.messages.events import (
     NodeStarted,
     NodeTicked,
     NoteDrained,
-    NotePlaced,
     NoteRefused,
     NoteRowsGone,
     NoteRowsPut,
@@ -141,21 +142,19 @@ class FlowWorld(TroubledWorld):
     def _do(self, address: str, effect: NodeEffect) -> None:
         super()._do(address, effect)
         match effect:
-            case NotePlaced(app, placed, has_run):
-                written = self.disks.written_at(address, self.timeline.now)
-                if written <= self.timeline.now:
-                    self._placed[app] = (placed, has_run)
-                else:
-                    self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
             case NoteDrained():
                 self.timeline.after(0, self._gone, address)
             case NoteRefused(sender, why):
                 raise Broken(f"{address} refused what {sender} sent: {why}", address)
 
-    def _keep_placed(self, owner: NodeMachine, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
-        """Complete an owner's write to a slow disk; it is lost if the owner crashed before."""
-        if self.nodes.get(owner.own.address) is owner:
-            self._placed[app] = (placed, has_run)
+    def _keep(self, address: str, record: DurableRecord) -> bool:
+        node = self.nodes[address]
+        assert isinstance(node, PlantedNode)
+        if node.plant.disk.is_full:
+            return False
+        if isinstance(record, AgreedPlacement):
+            self._placed[record.app] = (record.placed, record.has_run)
+        return True
 
     # --- misfortune ---------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from headwater.control.messages.app_messages import (
 from headwater.control.messages.events import (
     AppEndWanted,
     AppSubmitted,
+    DurableRecord,
     LeaveWanted,
     MachineConfig,
     MessageReceived,
@@ -29,6 +30,9 @@ from headwater.control.messages.events import (
     NoteAppEnded,
     NoteAppRuns,
     NoteStewardFound,
+    Persist,
+    Persisted,
+    Refused,
     SendMessage,
 )
 from headwater.control.node import NodeMachine
@@ -143,6 +147,36 @@ class NodeWorld(World[NodeMachine]):
                 self.ended.add(app)
             case NoteStewardFound(_, _, hops):
                 self.steward_hops.append(hops)
+            case Persist():
+                self._persist(address, effect)
+
+    def _persist(self, address: str, effect: Persist) -> None:
+        """Have a record written when the disk gets to it."""
+        written = self.disks.written_at(address, self.timeline.now)
+        if written <= self.timeline.now:
+            self._written(self.machines[address], effect)
+        else:
+            self.timeline.at(written, self._written, self.machines[address], effect)
+
+    def _written(self, machine: NodeMachine, effect: Persist) -> None:
+        """Carry out what waited for a record, unless the node was lost before, or the disk refuses it."""
+        address = machine.own.address
+        if self.machines.get(address) is not machine:
+            return
+        if not self._keep(address, effect.record):
+            self.tell(address, Refused(effect.record, "the disk is full"))
+            return
+        for one in effect.then:
+            match one:
+                case SendMessage(to, message):
+                    self.transmit(address, to, self._as_sent(message))
+                case _:
+                    self._do(address, one)
+        self.tell(address, Persisted(effect.record))
+
+    def _keep(self, address: str, record: DurableRecord) -> bool:
+        """Keep a record of a node if there is room; here nodes come back with an empty memory, and nobody reads it."""
+        return True
 
     def _send(self, address: str, to: str, message: AnyNodeMessage) -> None:
         """Send messages of the ring at once, and messages about apps when the state behind them is durable."""

@@ -104,6 +104,36 @@ class RowsWaited:
     instance: int
 
 
+class AgreedPlacement(NamedTuple):
+    """Record of an owner: where the instances of its app are placed, and whether they have run there."""
+
+    app: str
+    placed: tuple[Placed, ...]
+    has_run: bool
+
+
+class EndedApp(NamedTuple):
+    """Record of an owner: its app has ended, and nothing of it has to be remembered."""
+
+    app: str
+
+
+DurableRecord = AgreedPlacement | EndedApp
+
+
+class Persisted(NamedTuple):
+    """A record is durable."""
+
+    record: DurableRecord
+
+
+class Refused(NamedTuple):
+    """A record could not be written, and nothing that depends on it was carried out."""
+
+    record: DurableRecord
+    why: str
+
+
 NodeEvent = (
     NodeStarted
     | MessageReceived
@@ -122,6 +152,8 @@ NodeEvent = (
     | InstanceOpened
     | InstanceClosed
     | RowsWaited
+    | Persisted
+    | Refused
 )
 
 
@@ -181,6 +213,16 @@ class NoteRowsGone(NamedTuple):
     record: QueueRecord
 
 
+class Persist(NamedTuple):
+    """Write a record durably, and only then carry out what others are told of it (write-ahead).
+
+    Answered by Persisted or Refused. The machine changes what it says of itself when it hears Persisted, never before.
+    """
+
+    record: DurableRecord
+    then: tuple["SendMessage | NoteAppEnded", ...] = ()
+
+
 class NoteRefused(NamedTuple):
     """Take note that this node refused something a peer sent, and why."""
 
@@ -192,14 +234,6 @@ class NoteAppRuns(NamedTuple):
     """Take note that an app that was submitted here runs."""
 
     app: str
-
-
-class NotePlaced(NamedTuple):
-    """Write durably where the instances of an app submitted here are placed, and whether they have run there."""
-
-    app: str
-    placed: tuple[Placed, ...]
-    has_run: bool
 
 
 class NoteAppEnded(NamedTuple):
@@ -258,7 +292,7 @@ NodeEffect = (
     | NoteRowsGone
     | NoteRefused
     | NoteAppRuns
-    | NotePlaced
+    | Persist
     | NoteAppEnded
     | NoteStewardFound
     | NoteWay

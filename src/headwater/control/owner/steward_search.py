@@ -18,12 +18,16 @@ from typing import Final
 from headwater.control.context import KnownSteward, NodeContext
 from headwater.control.messages import app_messages as m
 from headwater.control.messages.events import (
+    AgreedPlacement,
     AppSubmitted,
+    DurableRecord,
+    EndedApp,
     NoteAppEnded,
     NoteAppRuns,
-    NotePlaced,
     NoteRefused,
     NoteStewardFound,
+    Persist,
+    SendMessage,
 )
 from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, key_of
 from headwater.model.time import Instant
@@ -64,6 +68,7 @@ class SubmittedApp:
     is_running: bool = False
     placed: tuple[m.Placed, ...] = ()  # the placement that we have agreed to
     has_run: bool = False  # since it was submitted, across restarts of ours
+    pending: DurableRecord | None = None  # what is being written; until it is, others hear what was before
     is_ending: bool = False
     hops: int = APPOINTED
     full: set[NodeId] = field(default_factory=set)  # stewards that had no room, or did not answer
@@ -177,6 +182,8 @@ class Seeking:
         return self._ground.rng.sample(peers, min(self._ground.config.search_fanout, len(peers)))
 
     def _register(self, owned: SubmittedApp, steward: Peer, hops: int) -> None:
+        if owned.is_ending and not owned.was_offered:  # its end is being written: offered now, it would run for ever
+            return
         owned.steward, owned.hops, owned.was_offered = steward, hops, True
         self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
@@ -252,7 +259,7 @@ class Seeking:
 
     def runs(self, message: m.AppRunning) -> None:
         """Take note that an app runs."""
-        self._ground.send(message.sender, m.AppRunningHeard(self._ground.own, message.app))
+        heard = SendMessage(message.sender.address, m.AppRunningHeard(self._ground.own, message.app))
         owned = self.owned.get(message.app)
         if owned is not None:
             is_news = owned.steward is None or owned.steward.id != message.sender.id
@@ -262,8 +269,9 @@ class Seeking:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
             if not owned.has_run:
-                owned.has_run = True
-                self._ground.emit(NotePlaced(message.app, owned.placed, has_run=True))
+                self._persist(owned, AgreedPlacement(message.app, owned.placed, has_run=True), heard)
+                return
+        self._ground.emit(heard)
 
     def placement_told(self, message: m.PlacementTold) -> None:
         """Agree to a placement if the steward knows the previous one: a compare-and-set, kept durably by the owner.
@@ -278,10 +286,39 @@ class Seeking:
             self._ground.emit(NoteRefused(message.sender, f"{message.app} is not placed as it can be"))
             return
         if message.before == owned.placed and message.placed != owned.placed:
-            owned.placed = message.placed
-            self._ground.emit(NotePlaced(message.app, message.placed, owned.has_run))
+            agreed = AgreedPlacement(message.app, message.placed, owned.has_run)
+            heard = m.PlacementHeard(self._ground.own, *agreed)
+            self._persist(owned, agreed, SendMessage(message.sender.address, heard))
+            return
         heard = m.PlacementHeard(self._ground.own, message.app, owned.placed, owned.has_run)
         self._ground.send(message.sender, heard)
+
+    def _persist(self, owned: SubmittedApp, record: DurableRecord, *then: SendMessage | NoteAppEnded) -> None:
+        """Have a record written before others hear of it; one at a time, and who is not answered asks again."""
+        if owned.pending is None:
+            owned.pending = record
+            self._ground.emit(Persist(record, then))
+
+    def persisted(self, record: DurableRecord) -> None:
+        """Take over what is durable."""
+        owned = self.owned.get(record.app)
+        if owned is None or owned.pending != record:
+            return
+        owned.pending = None
+        match record:
+            case AgreedPlacement(_, placed, has_run):
+                owned.placed, owned.has_run = placed, has_run
+            case EndedApp(app):
+                self._by_number.pop(self.owned.pop(app).number, None)
+                self._ground.timers.cancel(("app", app))
+
+    def refused(self, record: DurableRecord) -> None:
+        """Leave things as they were: the steward asks again, and an end is asked for again."""
+        owned = self.owned.get(record.app)
+        if owned is not None and owned.pending == record:
+            owned.pending = None
+            if isinstance(record, EndedApp):
+                self._ground.come_back(("app", record.app), self._ground.config.search_patience)
 
     def steward_changed(self, message: m.StewardChanged) -> None:
         """Take the sender as steward if its term is at least as high as we know."""
@@ -310,9 +347,7 @@ class Seeking:
             self._ended(message.app)
 
     def _ended(self, app: str) -> None:
-        self._by_number.pop(self.owned.pop(app).number, None)
-        self._ground.timers.cancel(("app", app))
-        self._ground.emit(NoteAppEnded(app))
+        self._persist(self.owned[app], EndedApp(app), NoteAppEnded(app))
 
     # --- every node's side --------------------------------------------------------------------------------------------
 
