@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -306,6 +307,7 @@ def _says_nothing(name: str) -> bool:
     return words[-1] in EMPTY_ENDINGS or (len(words) == 1 and words[0] in EMPTY_NAMES)
 
 
+@cache
 def modules_of(source: Path) -> list[Module]:
     """All modules below a package's directory."""
     return [_module(path, source) for path in sorted(source.rglob("*.py"))]

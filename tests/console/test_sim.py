@@ -7,6 +7,7 @@ import pty
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -169,7 +170,7 @@ def test_a_failure_with_rows_is_replayed_with_its_flow(
 ) -> None:
     """The command names the flow as the user did."""
     (tmp_path / "places.py").write_text(FLOW, encoding="utf-8")
-    monkeypatch.setattr(FlowWorld, "_wrote", lambda world, app, sink, rows: None)
+    monkeypatch.setattr(FlowWorld, "written", lambda world, app: {"csv": Counter()})
     words = ["sim", str(tmp_path / "places.py"), "--seed", "1", "--nodes", "3", "--faults", "calm"]
     result = headwater(*words)
     assert result.exit_code == 1

@@ -188,6 +188,7 @@ def everything(**of_b: Any) -> Flow:
     return flow("all", counted.sink(Wall(), name="out"))
 
 
+@pytest.mark.world
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """State is found again after a restart, whatever seed Python's hashes have."""
     found = {

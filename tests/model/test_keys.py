@@ -120,6 +120,7 @@ def test_the_bytes_of_a_key_are_written_down() -> None:
     assert [group_of(encode_key(key)) for key in keys[:5]] == [420, 903, 921, 979, 998]
 
 
+@pytest.mark.world
 def test_keys_and_groups_are_the_same_in_every_process() -> None:
     """Whatever seed Python's hashes have."""
     code = "from headwater.model.keys import *; print(encode_key(('a', 1)).hex(), group_of(encode_key('sensor-1')))"

@@ -83,7 +83,7 @@ def test_operators_are_deployed_without_knowing_where_their_neighbours_are() -> 
             address for address, plant in world.plants() if graph.name in plant.apps and plant.apps[graph.name].here
         }
         assert len(hosts) > 1
-        assert world.outputs[graph.name] == undisturbed(graph)
+        assert world.written(graph.name) == undisturbed(graph)
 
 
 def test_rows_for_keys_that_nobody_has_yet_find_a_home_through_the_root() -> None:
@@ -106,5 +106,5 @@ def test_rows_of_a_key_are_processed_in_order_and_once() -> None:
     """Section III-E: "in-order processing of tuples, and (2) exactly-once processing of tuples", without migration."""
     world, _, graphs = ran()
     for graph in graphs:
-        assert world.outputs[graph.name] == undisturbed(graph)
+        assert world.written(graph.name) == undisturbed(graph)
         assert world.ledger(graph.name).balanced

@@ -19,6 +19,7 @@ import headwater as hw
 from headwater.dataflow.connectors import Poll, Position, Rows
 from headwater.engine.status import AppState
 from headwater.model.errors import EngineError, FlowError, StoreError
+from headwater.model.store_layout import TERM_KEY
 from headwater.runtime.node import Node
 from headwater.workers.config import NodeConfig
 from tests.runtime.flows import by_sensor, expected_sums, made_rows, running_sums
@@ -211,6 +212,18 @@ def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"no store " * 10_000)
     with pytest.raises(StoreError, match="no store that can be read"):
         Node(NodeConfig(store=tmp_path, spark=False))
+
+
+def test_a_store_that_another_node_has_taken_over_ends_apps_with_a_sentence(thread_node: Node) -> None:
+    """It was told as a full disk, and tried again for ever."""
+    app = thread_node.deploy(running_sums("fenced", 10**9, hw.to.nothing(), rate=100))
+    with thread_node.store.write() as txn:
+        txn.put(TERM_KEY, b"another node's")
+    assert thread_node.wait(app, PATIENCE_S)
+    assert app.state is AppState.FAILED
+    assert "another node has taken over this node's store" in str(app.error)
+    with pytest.raises(EngineError, match="another node has taken over"):
+        thread_node.deploy(running_sums("next", 10, hw.to.nothing()))
 
 
 def test_code_that_cannot_travel_is_refused_before_anything_runs(thread_node: Node) -> None:

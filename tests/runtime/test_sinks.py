@@ -28,7 +28,15 @@ def hurry() -> Iterator[None]:
 def test_latencies_are_looked_at_while_rows_arrive() -> None:
     """A status that was asked for in that instant used to end with an error of the node."""
     nobody: Any = SimpleNamespace()
-    task = SinkTask(AppId(1), "out", 0, InstanceId(AppId(1), 0), nobody, nobody, nobody)
+    task = SinkTask(
+        app=AppId(1),
+        name="out",
+        number=0,
+        instance=InstanceId(AppId(1), 0),
+        writer=nobody,
+        spec=nobody,
+        locks=nobody,
+    )
     is_over = threading.Event()
 
     def arrive() -> None:

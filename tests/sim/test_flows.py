@@ -157,7 +157,7 @@ def test_what_an_owner_agreed_to_is_lost_with_a_crash_until_it_is_on_its_disk() 
 
     def has_agreed() -> bool:
         node = world.nodes[owner]
-        return "totals" in node.seeking.owned and bool(node.seeking.owned["totals"].placed)
+        return "totals" in node.seeking.owned and node.seeking.owned["totals"].pending is not None
 
     assert world.run_until(has_agreed, at_most=60, step=0.01)
     assert not world.placed("totals")

@@ -69,7 +69,7 @@ def rows_read(world: FlowWorld, app: str) -> int:
 
 def written(world: FlowWorld, app: str) -> int:
     """Return how many rows the sinks have."""
-    return sum(rows.total() for rows in world.outputs.get(app, {}).values())
+    return sum(rows.total() for rows in world.written(app).values())
 
 
 @pytest.mark.parametrize("seed", [1, 7, 13])

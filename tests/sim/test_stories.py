@@ -44,6 +44,7 @@ def test_another_seed_is_another_story() -> None:
     assert len(digests) == 3
 
 
+@pytest.mark.world
 def test_a_seed_is_the_same_byte_for_byte_whatever_the_order_of_sets() -> None:
     code = "from headwater.sim.story import told; print(told(3, 'stormy', 6).digest)"
 

@@ -13,8 +13,9 @@ from headwater.loading.flow_file import load_flows
 from headwater.model.errors import ConfigError, FlowError
 from headwater.operators.sql import Transform
 from headwater.sim.flow_story import FlowStory
-from headwater.sim.flows import Outputs, undisturbed
+from headwater.sim.flows import undisturbed
 from headwater.sim.story import StoryOutcome, told
+from headwater.sim.targets import Outputs
 from headwater.sim.troubled import Broken
 
 ROWS: int = 1_000  # of an application's source, unless said

@@ -1,1 +1,1 @@
-"""Who answers for an app, who places it, who runs it, and how rows find their way. Pure machines."""
+"""The control plane: owners answer for apps, stewards place them, hosts run them and carry rows. Pure machines."""

@@ -1,4 +1,4 @@
-"""An app as stewards see it, from its graph: what is to be placed, what feeds it, and what cannot be placed twice."""
+"""An app's spec as stewards see it, from its graph: the chains to place, their sources, which of them keep state."""
 
 from collections.abc import Mapping, Sequence
 
@@ -38,7 +38,7 @@ def _chain_spec(graph: Graph, chain: Chain, index: int, fed: Mapping[str, tuple[
         len(chain.operators),
         chain.stage - 1,
         fed[chain.head],
-        keeps=True,  # without state there are still rows in its queue, and some that its senders think are under way
+        keeps=True,  # even without state: its queue holds rows that their senders have deleted
         on_demand=index > 0 and all(route.spread is Spread.KEY for route in feeds),
         is_stateless=_is_stateless(graph, chain),
     )
@@ -55,7 +55,7 @@ def _is_stateless(graph: Graph, chain: Chain) -> bool:
 
 
 def _fed_by(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Return for every vertex which sources its rows come from, by number."""
+    """Return for every vertex the numbers of the sources that its rows come from."""
     found: dict[str, tuple[int, ...]] = {name: (number,) for number, name in enumerate(graph.sources)}
     for declared in graph.declarations:  # inputs before those that read them
         if declared.name not in found:

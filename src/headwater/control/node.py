@@ -1,10 +1,10 @@
-"""One node: the ring, its trees, and what it does for apps, behind one door.
+"""One node: the ring, its trees, and the parts that work for apps, behind one `handle`.
 
-Hands from one machine to another what they tell of themselves, and decides nothing.
+Dispatches events and messages to the machines and passes effects of one machine to another; decides nothing itself.
 """
 
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final, assert_never, get_args
 
 from headwater.control.context import NodeContext
 from headwater.control.host.engine_view import Dock
@@ -34,6 +34,8 @@ from headwater.control.messages.events import (
     NoteDrained,
     NoteHandedDown,
     NoteWay,
+    Persisted,
+    Refused,
     RowsWaited,
     SendMessage,
 )
@@ -55,7 +57,7 @@ DRAIN: Final = ("drain", b"")
 
 
 class NodeMachine:
-    """The machines of one node."""
+    """The machines of one node; it begins outside the ring."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class NodeMachine:
         policy: PlacementPolicy | None = None,
         dock: Dock | None = None,
     ) -> None:
-        """Begin outside the ring, with nothing to do; without a dock, no rows are taken or sent here."""
+        """Without a dock the node has no engine: it forwards rows of others, but stores and sends none."""
         self.own = own
         self._ground = NodeContext(own, config, rng)
         self.ring = self._ground.ring
@@ -82,7 +84,7 @@ class NodeMachine:
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         ground = self._ground
         ground.now, ground.out = now, []
         match event:
@@ -108,6 +110,10 @@ class NodeMachine:
                 self._drain()
             case DrainRevoked():
                 self._stay()
+            case Persisted(record):
+                self.seeking.persisted(record)
+            case Refused(record):
+                self.seeking.refused(record)
             case _:
                 self._rows_event(event)
         for settle in (self.moving.settle, self._settle_doubts, self._settle_trees):
@@ -131,9 +137,11 @@ class NodeMachine:
             case InstanceClosed(app, instance):
                 self.carrying.runs_no_more(app, instance)
                 self.moving.goes_on(app)
+            case _:
+                assert_never(event)
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time, whatever else happens."""
+        """Return when the next timer is due; None if there is none."""
         first = self._ground.timers.first()
         for other in (self.ring.deadline(), self.trees.deadline()):
             if other is not None and (first is None or other < first):
@@ -141,7 +149,7 @@ class NodeMachine:
         return first
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert not self._ground.mistakes, self._ground.mistakes
         for part in (self.ring, self.trees, self.hosting, self.register, self.desk, self.carrying, self.moving):
             part.check()
@@ -157,8 +165,8 @@ class NodeMachine:
         heard = _HEARD.get(type(message))
         if heard is None:
             self._to_ring(ring_events.Received(message))  # type: ignore[arg-type]  # all others are in the table
-        elif self.is_active:  # whoever is not in the ring yet cannot take part in anything
-            if message.sender.id in self.ring.known.dead:  # two rings may work together on an app and not know it
+        elif self.is_active:  # a node that is not in the ring ignores all other messages
+            if message.sender.id in self.ring.known.dead:  # split rings would exchange these messages and never merge
                 self._to_ring(ring_events.PeerHeard(message.sender))
             heard(self, message)
 
@@ -200,13 +208,13 @@ class NodeMachine:
                     self._ground.emit(NoteWay(key, path, is_rooted))
 
     def _settle_doubts(self) -> None:
-        """Have the ring ask whether silent stewards are there: whom it sends nothing, it does not miss."""
+        """Have the ring probe silent stewards: it detects failures only of peers it exchanges heartbeats with."""
         doubted, self.hosting.doubted = self.hosting.doubted, []
         for peer in doubted:
             self._to_ring(ring_events.PeerDoubted(peer))
 
     def _settle_trees(self) -> None:
-        """Let the trees know in which of them we want to be, which may tell us of ways at once."""
+        """Join and leave the trees that the host wants; each may at once report a path, and so want others."""
         while self.hosting.trees_wanted:
             wanted, self.hosting.trees_wanted = self.hosting.trees_wanted, {}
             for key, is_wanted in wanted.items():
@@ -288,7 +296,7 @@ class NodeMachine:
                 self._drain()
 
     def _drain(self) -> None:
-        """Have everything placed elsewhere, and say when nothing is left here."""
+        """Have all instances placed elsewhere; report once nothing is left here."""
         ground, hosting = self._ground, self.hosting
         if not ground.is_draining:
             ground.is_draining = True
@@ -299,18 +307,18 @@ class NodeMachine:
             ground.emit(NoteDrained())
 
     def _stay(self) -> None:
-        """Take part again as if nobody had wanted this node to leave."""
+        """Revoke a drain; instances that have moved stay where they are."""
         self._ground.is_draining = False
         self._ground.timers.cancel(DRAIN)
         self.hosting.tell_at_once()
 
     def _inherit(self) -> None:
-        """Take over from a steward that is dead, if its place on the ring is ours now; else tell whose it is."""
+        """Take over the register of a dead steward if we own its id; else send our copy to the peer that owns it."""
         ground, leaves = self._ground, self.ring.known.leaves
         for identity, copy in list(self.register.copies.items()):
             is_silent = self.register.is_silent(copy, 3 * ground.config.copy_silence_max)
             if identity in leaves or not (identity in self.ring.known.dead or is_silent):
-                continue  # alive, as far as we know
+                continue  # the steward is alive, as far as we know
             heir = self.ring.next_hop(identity)
             if heir is None:
                 self.desk.inherit(self.register.inherited(identity))

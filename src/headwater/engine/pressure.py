@@ -11,6 +11,7 @@ store, and only then told of. A bound that left them out would be passed several
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -18,7 +19,7 @@ from typing import Final
 from headwater.engine.events import RowsPut
 from headwater.engine.queues import Queues
 from headwater.model.errors import ConfigError
-from headwater.model.ids import InstanceId
+from headwater.model.ids import AppId, InstanceId
 
 MEMORY_BYTES: Final = 256 << 20  # rows waiting on a gateway with 1 GB
 DISK_BYTES: Final = 2 << 30
@@ -179,3 +180,12 @@ class Pressure:
         """Raise if the level and what it allows disagree."""
         assert not (self._memory_full and self.may_read(0, can_wait=True))
         assert self.to_shed(0) == 0 or self.level is Level.SHEDDING
+
+
+def room_left(queues: Queues, app: AppId, here: Iterable[int], bytes_max: int) -> int:
+    """Return how many bytes of rows may still be taken from other nodes for an app of which `here` runs.
+
+    Rows on their way elsewhere are not counted: were they, two nodes could wait for each other for ever.
+    """
+    found = (queues.find(InstanceId(app, number)) for number in here)
+    return max(0, bytes_max - sum(queue.bytes_held for queue in found if queue is not None))

@@ -78,6 +78,16 @@ class StoreFull(StoreError):
     """No room is left for a commit: the store's budget or the disk is used up. Nothing was changed."""
 
 
+class StoreTaken(StoreError):
+    """Another node has taken the store over under a higher term, so this one may commit nothing (fencing)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another node has taken over this node's store, so nothing runs here any more: two nodes were started on "
+            "the same data, on a file system without locks; stop one of them"
+        )
+
+
 class Conflict(StoreError):
     """What a transaction read was changed by another before it could be committed. Nothing was changed."""
 

@@ -1,1 +1,1 @@
-"""Who is there and who owns an id: the ring, its trees, and the detection of failures. Pure machines."""
+"""Membership, ownership of ids and failure detection: a Pastry ring and Scribe trees over it. Pure machines."""

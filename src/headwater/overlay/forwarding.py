@@ -1,4 +1,8 @@
-"""Messages on their way to the owners of keys: hop by hop, each hop confirmed or another tried."""
+"""Route messages to the owners of keys, hop by hop: each hop acknowledges, else another hop is tried.
+
+Every peer drops duplicates by the message's number. Delivery is best effort: a peer gives a message up after trying
+`forwards_max` next hops, and does not tell the origin.
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,36 +17,35 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Forward:
-    """A message that we sent on, until the next hop has it."""
+    """A message that we sent on, until the next hop acknowledges it."""
 
     message: m.Routed
     hop: Peer
     tried: set[NodeId] = field(default_factory=set)
-    refused: frozenset[NodeId] = frozenset()  # by these, who are not in the ring yet
+    refused: frozenset[NodeId] = frozenset()  # hops that refused it because they are still joining
 
 
 class Forwarding:
-    """The part of a peer that brings messages to the owners of keys."""
+    """The part of a peer that routes messages to the owners of keys."""
 
     def __init__(self, ring: "Ring") -> None:
-        """Belong to a peer."""
         self._ring = ring
         self.held: list[m.Routed] = []  # until we are active
         self.undelivered = 0
-        self._waiting: dict[NodeId, list[m.Routed]] = {}  # for a peer in doubt, who may own the key instead of us
+        self._waiting: dict[NodeId, list[m.Routed]] = {}  # by the peer in doubt that owns the key if it is alive
         self._forwards: dict[int, _Forward] = {}
         self._seen: dict[int, None] = {}  # the latest last
 
     def send(self, key: NodeId, payload: bytes) -> None:
-        """Bring something of our own on its way."""
+        """Route a payload of our own."""
         ring = self._ring
         number = ring.rng.getrandbits(62)
         self._route(m.Routed(ring.own, number, key, m.Carried(ring.own, payload)), set())
 
     def take(self, message: m.Routed) -> None:
-        """Take over a message, once."""
+        """Acknowledge a message and route it, dropping duplicates."""
         if self._ring.phase is not PeerPhase.ACTIVE and isinstance(message.cargo, m.JoinAsked):
-            # Two that join next to each other would hold back each other's wish for ever.
+            # Two neighbours that join at once would each hold the other's JoinAsked until active itself: a deadlock.
             self._ring.send(message.sender.address, m.RoutedTaken(self._ring.own, message.number, taken=False))
             return
         self._ring.send(message.sender.address, m.RoutedTaken(self._ring.own, message.number))
@@ -54,7 +57,7 @@ class Forwarding:
         self._route(message, set())
 
     def taken(self, message: m.RoutedTaken) -> None:
-        """Take note that the next hop has it; if it is not in the ring yet, go on without it."""
+        """Take the next hop's acknowledgement; if it refused, since it is still joining, route around it."""
         forward = self._forwards.get(message.number)
         if forward is not None and forward.hop.id == message.sender.id:
             del self._forwards[message.number]
@@ -63,7 +66,7 @@ class Forwarding:
                 self._route(forward.message, forward.tried, forward.refused | {forward.hop.id})
 
     def not_taken(self, number: int) -> None:
-        """Try another hop; whether the first is still there is a question to ask."""
+        """Try another hop after a timeout, and probe the silent one."""
         forward = self._forwards.pop(number, None)
         if forward is None:
             return
@@ -75,12 +78,12 @@ class Forwarding:
         self._route(forward.message, forward.tried, forward.refused)
 
     def resolved(self, identity: NodeId) -> None:
-        """Go on with what waited for a peer to answer, or to be dead."""
+        """Route the messages that waited until a peer in doubt answered or was found dead."""
         for message in self._waiting.pop(identity, ()):
             self._route(message, set())
 
     def let_go(self) -> None:
-        """Go on with what waited for us to become active."""
+        """Route the messages that were held until we became active."""
         held, self.held = self.held, []
         for message in held:
             self._route(message, set())
@@ -103,7 +106,7 @@ class Forwarding:
             self._arrived(message)
         elif owner.id in ring.questions:
             self._wait(owner.id, message)
-        else:  # it was tried, and has answered our question since: its answer to the message may have been lost
+        else:  # it did not acknowledge, but has answered our probe since: perhaps only its acknowledgement was lost
             self._forward(message, owner, tried - {owner.id}, refused)
 
     def _hold(self, message: m.Routed) -> None:

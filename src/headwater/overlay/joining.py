@@ -1,4 +1,8 @@
-"""How a peer gets into the ring: find somebody near, ask through them for our place, and hear from all around it."""
+"""How a peer joins the ring: find a near peer, route a JoinAsked through it, and hear from all leaves at our place.
+
+A near peer to join through gives a table of near peers (Pastry, section 2.4). An attempt that is not done within
+`join_patience` begins anew, through a random contact.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -18,7 +22,6 @@ class Joining:
     """The part of a peer that joins."""
 
     def __init__(self, ring: "Ring") -> None:
-        """Belong to a peer."""
         self._ring = ring
         self._contacts: Sequence[str] = ()
         self._candidates: dict[bytes, Peer] = {}
@@ -28,9 +31,9 @@ class Joining:
         self._told = False
 
     def start(self, contacts: Sequence[str]) -> None:
-        """Join through whoever answers; without contacts be the first peer of a ring.
+        """Join through one of the contacts; without contacts be the first peer of a ring.
 
-        An active peer that is told of contacts asks them when it comes to it: they may live in another ring.
+        A peer that is active keeps them for `ask_contact`: they may be in another ring.
         """
         self._contacts = tuple(contacts)
         if self._ring.phase is PeerPhase.ACTIVE:
@@ -50,18 +53,18 @@ class Joining:
         ring.send(ring.rng.choice(self._contacts), m.NearbyAsked(ring.own))
 
     def due(self, name: str) -> None:
-        """Go on after a while."""
+        """Go on when one of the two timers is due."""
         if self._ring.phase is not PeerPhase.JOINING:
             return
         if name == LOOK[0]:
             self._looked()
-        elif self._ring.questions.awaits_leaves():  # some that should be near are dead: that takes its time
+        elif self._ring.questions.awaits_leaves():  # it takes `questions_max` timeouts to find a told leaf dead
             self._ring.come_back(PATIENCE, self._ring.config.join_patience)
         else:
             self._begin()
 
     def told_nearby(self, message: m.NearbyTold) -> None:
-        """Measure how near those are that we were told of."""
+        """Measure the round trips to the peers that we were told of."""
         ring = self._ring
         if self._told or LOOK in ring.timers:
             return
@@ -72,9 +75,9 @@ class Joining:
         ring.come_back(LOOK, ring.config.answer_min)
 
     def answered(self, peer: Peer, *, is_active: bool) -> None:
-        """Count on a peer that is there, but not on one that is joining itself.
+        """Take a peer that answered as a candidate to join through, unless it is joining itself.
 
-        Some that wait for one another would wait for ever; and one that was near once may be dead by now.
+        Peers that join through one another would wait for ever.
         """
         if is_active:
             self._there.add(peer.id)
@@ -82,11 +85,11 @@ class Joining:
             self._candidates.pop(peer.id, None)
 
     def _looked(self) -> None:
-        """Ask the nearest for others near it while that brings somebody nearer; then ask it for our place."""
+        """Ask the nearest candidate for peers near it while that finds a nearer one; then ask it for our place."""
         ring = self._ring
         nearest = ring.known.nearest_of(peer for peer in self._candidates.values() if peer.id in self._there)
         if nearest is None:
-            return  # nobody has answered; patience will end
+            return  # no candidate has answered: the timer PATIENCE begins anew
         improved = self._best is None or nearest.id != self._best.id
         self._best = nearest
         self._rounds_left -= 1
@@ -97,7 +100,7 @@ class Joining:
         ring.send(nearest.address, m.Routed(ring.own, ring.rng.getrandbits(62), ring.own.id, cargo, 1))
 
     def told_place(self, message: m.JoinTold) -> None:
-        """Ask all that are around our place; with the last answer we are in."""
+        """Probe all peers around our place; with the last answer we become active."""
         ring = self._ring
         if ring.phase is not PeerPhase.JOINING or self._told:
             return
@@ -109,18 +112,18 @@ class Joining:
         self.maybe_active()
 
     def maybe_active(self) -> None:
-        """Become active once everybody who should be our leaf has answered."""
+        """Become active once every peer that should be our leaf has answered or is found dead."""
         ring = self._ring
         if ring.phase is not PeerPhase.JOINING or not self._told or ring.questions.awaits_leaves():
             return
         if len(ring.known.leaves) == 0:
-            self._begin()  # all whom we were told of are gone
+            self._begin()  # all peers that we were told of are dead
             return
         ring.timers.cancel(PATIENCE)
         ring.activate()
 
     def ask_contact(self) -> None:
-        """Ask a contact that we do not know whether there is another ring; those we know are in ours."""
+        """Ask a contact that is not in our ring as far as we know: its answer merges the two rings."""
         ring = self._ring
         known = {peer.address for peer in (ring.own, *ring.known.everybody())}
         strangers = [contact for contact in self._contacts if contact not in known]

@@ -1,4 +1,4 @@
-"""Whom a peer knows, and how well: leaves, table, neighbourhood, those found dead, and how near each is."""
+"""The peers that one peer knows: leaves, table, neighbourhood, dead ones (tombstones), and how near each is."""
 
 from collections.abc import Iterable, Iterator, Set
 from random import Random
@@ -16,18 +16,17 @@ class KnownPeers:
     """All peers that one peer knows."""
 
     def __init__(self, own: Peer, config: OverlayConfig) -> None:
-        """Know nobody."""
         self.own, self._config = own, config
         self.leaves = LeafSet(own.id, config.leaf_side)
         self.table = RoutingTable(own.id)
-        self.near: dict[NodeId, Peer] = {}  # the neighbourhood set: the nearest in the network, wherever on the ring
-        self.mates: dict[NodeId, Peer] = {}  # some of our zone, the latest last: zones may lie among one another
+        self.near: dict[NodeId, Peer] = {}  # Pastry's neighbourhood set: the nearest by cost
+        self.mates: dict[NodeId, Peer] = {}  # some of our zone, the latest last: `near` may have none
         self.dead: dict[NodeId, tuple[Peer, Instant]] = {}  # found dead by ourselves, the latest last
         self._nearness: dict[NodeId, Nearness] = {}
-        self._is_checked = False  # nobody has come to the sets above since the last check
+        self._is_checked = False  # the sets above have not changed since the last check
 
     def everybody(self) -> Iterator[Peer]:
-        """Go through all that may be alive; some come more than once."""
+        """Go through all peers not found dead; some come more than once."""
         yield from self.leaves
         yield from self.table
         yield from self.near.values()
@@ -43,7 +42,7 @@ class KnownPeers:
         return None if rtt == UNKNOWN_US else rtt
 
     def measured(self, peer: Peer, rtt_us: int, congestion: float) -> None:
-        """Take a measurement into account: an eighth of the newest, as TCP does, but a first one counts whole."""
+        """Smooth a peer's round trip: a new measurement counts an eighth, as in TCP, and the first one whole."""
         before = self.rtt_us(peer.id)
         smooth = rtt_us if before is None else before + (rtt_us - before) // 8
         hops = 0 if peer.zone == self.own.zone else 1
@@ -68,7 +67,7 @@ class KnownPeers:
             del self.mates[next(iter(self.mates))]
 
     def consider(self, peer: Peer) -> None:
-        """Give a peer its place in the table if nobody nearer has it."""
+        """Give a peer its place in the table unless a peer at least as near has it."""
         if peer.id == self.own.id:
             return
         holder = self.table.holder(peer.id)
@@ -79,10 +78,10 @@ class KnownPeers:
         return self._config.proximity and self.nearness(one.id).cost < self.nearness(other.id).cost
 
     def worth_measuring(self, peer: Peer) -> bool:
-        """Whether a peer might take another's place in the table: nobody knows how near it is, or it was nearer.
+        """Whether a peer might take another's place in the table: it was never measured, or measured as nearer.
 
-        Whoever has the place may have become farther since, or its links congested. Of our own zone we want to know
-        some others anyway.
+        It may have become nearer since the holder's round trip or congestion grew. Of our own zone we measure any peer
+        until we know `mates_max`.
         """
         if peer.id == self.own.id or peer.id in self.dead:
             return False
@@ -96,7 +95,7 @@ class KnownPeers:
         return peer.id not in self._nearness or self._is_nearer(peer, holder)
 
     def bury(self, peer: Peer, now: Instant) -> bool:
-        """Forget a peer that is dead, except that it was here; True if it was a leaf."""
+        """Drop a dead peer from all sets and keep a tombstone; True if it was a leaf."""
         was_leaf = self.leaves.remove(peer.id)
         self.table.remove(peer.id)
         self.near.pop(peer.id, None)
@@ -110,16 +109,16 @@ class KnownPeers:
         return was_leaf
 
     def is_buried(self, identity: NodeId, now: Instant) -> bool:
-        """Whether a peer was found dead so lately that hearsay does not count."""
+        """Whether a peer was found dead within `burial`, so that hearsay of it is ignored."""
         found = self.dead.get(identity)
         return found is not None and now - found[1] < self._config.burial
 
     def lately_dead(self, now: Instant) -> tuple[NodeId, ...]:
-        """Return whom we found dead of late, to tell others who may want to look themselves."""
+        """Return the peers that we found dead within `burial`, to tell others."""
         return tuple(identity for identity, (_, at) in self.dead.items() if now - at < self._config.burial)
 
     def nearest_of(self, peers: Iterable[Peer]) -> Peer | None:
-        """Return whoever of them is nearest in the network, as far as that was measured."""
+        """Return the nearest in the network of those that were measured."""
         found = [peer for peer in peers if peer.id in self._nearness]
         return min(found, key=lambda peer: (self.nearness(peer.id).cost, peer.id)) if found else None
 
@@ -134,22 +133,20 @@ class KnownPeers:
         )
 
     def next_hop(self, key: NodeId, besides: Set[NodeId]) -> Peer | None:
-        """Return the peer to send a message for this key to; None if nobody is nearer than we are."""
+        """Return the peer to send a message for this key to; None if no known peer is nearer than we are."""
         if self.leaves.covers(key):
             return self.leaves.nearest(key, besides)
         hop = self.table.next_hop(key)
         if hop is not None and hop.id not in besides:
             return hop
-        if (
-            hop is not None
-        ):  # it does not answer, and others of the table may be as dead; leaves have been heard of late
+        if hop is not None:  # it is excluded; the rest of the table may be dead too, while leaves were heard lately
             leaf = closer_of(self.own.id, key, iter(self.leaves), besides)
             if leaf is not None:
                 return leaf
         return closer_of(self.own.id, key, self.everybody(), besides)
 
     def check(self) -> None:
-        """Raise if the parts do not fit one another; what has not changed since the last look is not looked at."""
+        """Raise if the parts do not fit one another; parts unchanged since the last check are skipped."""
         if self._is_checked and self.leaves.is_checked and self.table.is_checked:
             return
         self.leaves.check()

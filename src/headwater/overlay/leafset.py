@@ -1,6 +1,6 @@
-"""The nearest peers on either side of an id: they answer for the same keys next, and repair one another.
+"""Pastry's leaf set: the nearest peers on either side of an id, which take over its keys and repair one another.
 
-Only peers that have answered us themselves are in here; what others say about them is a reason to ask, not to believe.
+Only peers that have answered us themselves are members; hearsay about a peer only makes us ask it.
 """
 
 from bisect import insort
@@ -16,10 +16,9 @@ class LeafSet:
     """Up to `side` peers clockwise and as many the other way; in a small ring some are on both sides."""
 
     def __init__(self, own: NodeId, side: int = LEAF_SIDE) -> None:
-        """Begin alone."""
         self.own, self.side = own, side
-        self._right: list[tuple[int, Peer]] = []  # by the way from us to them, clockwise
-        self._left: list[tuple[int, Peer]] = []  # by the way from them to us
+        self._right: list[tuple[int, Peer]] = []  # by the clockwise distance from us to them
+        self._left: list[tuple[int, Peer]] = []  # by the clockwise distance from them to us
         self._by_id: dict[NodeId, Peer] = {}
         self._told: tuple[Peer, ...] = ()
         self._wants_all = True  # a side has room, or the sides overlap
@@ -47,7 +46,7 @@ class LeafSet:
         return self._by_id.get(identity)
 
     def told(self) -> tuple[Peer, ...]:
-        """Return the peers as they are told to others: the same tuple until something changes."""
+        """Return the peers as messages carry them: the same tuple until something changes."""
         return self._told
 
     def wants(self, identity: NodeId) -> bool:
@@ -100,7 +99,7 @@ class LeafSet:
         return self._right[-1][0] + self._left[-1][0] >= RING
 
     def covers(self, key: NodeId) -> bool:
-        """Whether the peer nearest to a key is one of us."""
+        """Whether the peer nearest to a key is a leaf or ourselves."""
         if self.knows_all:
             return True
         way = clockwise(self.own, key)
@@ -120,11 +119,11 @@ class LeafSet:
         return list({peer.id: peer for peer in near}.values())
 
     def ends(self) -> list[Peer]:
-        """Return the farthest peer of either side: who is beyond, they know."""
+        """Return the farthest peer of either side: it knows the peers beyond."""
         return list({entries[-1][1].id: entries[-1][1] for entries in (self._left, self._right) if entries}.values())
 
     def check(self) -> None:
-        """Raise if this is no leaf set; what has not changed since it was looked at is not looked at again."""
+        """Raise if this is no leaf set; a set unchanged since the last check is skipped."""
         if self.is_checked:
             return
         for entries in (self._right, self._left):

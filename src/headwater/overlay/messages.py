@@ -1,4 +1,4 @@
-"""What peers of the ring say to one another. Every message names its sender, as the sender knows itself."""
+"""The messages between peers of the ring. Every message names its sender with the sender's own address and zone."""
 
 from collections.abc import Hashable
 from typing import Annotated, Final
@@ -10,8 +10,8 @@ from headwater.model.ids import Number
 from headwater.model.peers import DIGITS, NodeId, Peer
 
 PEERS_MAX: Final = 512  # in one message: rows of a table and a leaf set are far fewer
-PAYLOAD_BYTES_MAX: Final = 64 << 10  # of what is carried, or goes down a tree: it is kept until the next hop has it
-RTT_US_MAX: Final = 60_000_000  # questions wait for thrice as long: whoever says more is not waited for even longer
+PAYLOAD_BYTES_MAX: Final = 64 << 10  # routed or multicast; a routed one is buffered until the next hop acknowledges
+RTT_US_MAX: Final = 60_000_000  # a timeout is 3 round trips: a forged Pong cannot stretch it beyond 3 minutes
 HOPS_MAX: Final = 64  # 128 bits have 32 digits; more hops than twice that are a loop
 
 Peers = Annotated[tuple[Peer, ...], Meta(max_length=PEERS_MAX)]
@@ -23,13 +23,13 @@ Ids = Annotated[tuple[NodeId, ...], Meta(max_length=PEERS_MAX)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
-    """Something a peer said."""
+    """A message from one peer to another."""
 
     sender: Peer
 
     @property
     def brings(self) -> Hashable:
-        """What it brings, if one that brings the same is superfluous while this one waits to be sent; else None."""
+        """A key for coalescing: a message with the same key is superfluous while this one waits; None for never."""
         return None
 
 
@@ -41,7 +41,7 @@ class Ping(Message, frozen=True, tag="pi"):
     """Are you here? `sent_us` is the asker's own clock, and comes back."""
 
     sent_us: Number
-    about: Number = 0  # of an asker who wants to know it for somebody else
+    about: Number = 0  # not 0: the asker pings on behalf of a third peer, under this number
 
 
 class Pong(Message, frozen=True, tag="po"):
@@ -54,11 +54,11 @@ class Pong(Message, frozen=True, tag="po"):
 
 
 class NearbyAsked(Message, frozen=True, tag="na"):
-    """Whom do you know that might be near me?"""
+    """Which peers do you know that might be near me?"""
 
 
 class NearbyTold(Message, frozen=True, tag="nt"):
-    """These."""
+    """These peers might be near you."""
 
     peers: Peers
 
@@ -71,38 +71,38 @@ class LeafProbe(Message, frozen=True, tag="lp"):
 
 
 class LeafTold(Message, frozen=True, tag="lt"):
-    """These are mine."""
+    """These are my leaves; I found these dead of late."""
 
     leaves: Peers
     dead: Ids = ()
 
 
 class AliveAsked(Message, frozen=True, tag="aa"):
-    """Is this peer there? I do not hear it."""
+    """Do you hear this peer? I do not (an indirect probe)."""
 
     whom: Peer
 
 
 class AliveTold(Message, frozen=True, tag="at"):
-    """It is: it has just answered me."""
+    """That peer has just answered me."""
 
     whom: Peer
 
 
 class Leaving(Message, frozen=True, tag="lv"):
-    """I go; these were my leaves."""
+    """I leave the ring; these were my leaves."""
 
     leaves: Peers
 
 
 class RowAsked(Message, frozen=True, tag="ra"):
-    """Who is in this row of your table?"""
+    """Which peers are in this row of your table?"""
 
     row: Row
 
 
 class RowTold(Message, frozen=True, tag="rt"):
-    """These; and of all that I know, these might be near you."""
+    """These peers are in the row, or of your zone, or a random sample."""
 
     peers: Peers
 
@@ -112,20 +112,20 @@ class Introduced(Message, frozen=True, tag="in"):
 
 
 class JoinAsked(msgspec.Struct, frozen=True, array_like=True, tag="j"):
-    """Whoever is nearest to this peer's id: tell it your leaves. On the way everybody adds a row of their table."""
+    """To the peer nearest to the joiner's id: tell it your leaves. Every hop adds a row of its table."""
 
     joiner: Peer
     rows: Peers = ()
 
 
 class PlaceAsked(msgspec.Struct, frozen=True, array_like=True, tag="p"):
-    """Whoever thinks to be nearest to this peer's id: tell it your leaves. It should be the peer itself."""
+    """To the owner of this peer's id: tell it your leaves. An owner other than the peer itself reveals a split ring."""
 
     asker: Peer
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """Something for whoever owns the key; the ring does not look into it."""
+    """A payload for the owner of the key, opaque to the ring."""
 
     origin: Peer
     payload: Payload
@@ -135,7 +135,7 @@ Cargo = JoinAsked | PlaceAsked | Carried
 
 
 class Routed(Message, frozen=True, tag="ro"):
-    """On its way to a key. The number is the same on the whole way: what comes twice is taken once."""
+    """A message on its way to a key. Its number stays the same on all hops, so that duplicates can be dropped."""
 
     number: Number
     key: NodeId
@@ -144,7 +144,7 @@ class Routed(Message, frozen=True, tag="ro"):
 
 
 class RoutedTaken(Message, frozen=True, tag="rk"):
-    """I have it; or, not taken, it asks for a place in a ring that I am not in myself yet."""
+    """I acknowledge a routed message; or, not taken, I refuse a JoinAsked since I am still joining myself."""
 
     number: Number
     taken: bool = True

@@ -1,11 +1,11 @@
-"""Questions that wait for an answer: asked again a few times, then others are asked, then whoever is silent is dead.
+"""The failure detector: probes that wait for an answer, with retransmission and, as in SWIM, indirect probes.
 
 The legal moves of a question:
 
-    asked ──answered──► gone
-      │ unanswered, some times: asked again, from the second time others too ("do you hear it?")
-      │ others hear it: a few more times, since only our way to it is broken
-      └─ unanswered for good: the peer is dead, and buried
+    asked ──answered──► closed
+      │ timeout: asked again, up to `questions_max` times; leaves of ours are asked too ("do you hear it?")
+      │ one of them hears it: the count starts over, up to `reprieves_max` times, since only our link may be broken
+      └─ the last timeout: the peer is dead, and buried
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Question:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the peer has let a question pass."""
+        """Whether a probe of the peer has timed out."""
         return self.asked > 1
 
 
@@ -34,7 +34,6 @@ class Questions:
     """All peers that were asked and have not answered."""
 
     def __init__(self, config: OverlayConfig) -> None:
-        """Wait for nobody."""
         self._config = config
         self._open: dict[NodeId, Question] = {}
 
@@ -51,7 +50,7 @@ class Questions:
         return self._open.get(identity)
 
     def begin(self, peer: Peer, *, for_leaves: bool) -> Question | None:
-        """Ask a peer; None if it is being asked already (but then perhaps for its leaves, from now on)."""
+        """Open a question to a peer; None if one is open, which `for_leaves` then turns into one for its leaves."""
         found = self._open.get(peer.id)
         if found is not None:
             found.for_leaves |= for_leaves
@@ -64,7 +63,7 @@ class Questions:
         return self._open.pop(identity, None)
 
     def unanswered(self, question: Question) -> bool:
-        """Count a question that was let pass; True if it is to be asked again, False if that was the last time."""
+        """Count a timeout; True if the question is to be asked again, False if that was the last time."""
         if question.asked >= self._config.questions_max:
             del self._open[question.peer.id]
             return False
@@ -72,22 +71,22 @@ class Questions:
         return True
 
     def vouched(self, identity: NodeId) -> None:
-        """Give a peer that others hear another round, a few times."""
+        """Start the count over for a peer that others hear, at most `reprieves_max` times."""
         question = self._open.get(identity)
         if question is not None and question.reprieves < self._config.reprieves_max:
             question.reprieves += 1
             question.asked = 1
 
     def doubtful(self) -> set[NodeId]:
-        """Return those that have let a question pass: nothing is sent through them."""
+        """Return the peers whose probe has timed out: nothing is routed through them."""
         return {identity for identity, question in self._open.items() if question.asked > 1}
 
     def awaits_leaves(self) -> bool:
-        """Whether anybody has still to tell us its leaves."""
+        """Whether a peer that was asked for its leaves has not answered yet."""
         return any(question.for_leaves for question in self._open.values())
 
     def patience(self, rtt_us: int | None) -> Duration:
-        """Return how long to wait for an answer over a way of this length."""
+        """Return the timeout of a question to a peer with this round trip."""
         if rtt_us is None:
             return self._config.answer_unknown
         return Duration(max(self._config.answer_min, 3 * rtt_us))

@@ -1,14 +1,14 @@
-"""A peer of the ring: joins it, keeps its neighbours, notices who is gone, and brings messages to the owners of keys.
+"""A peer of the ring: it joins, keeps its leaf set, detects failures, and routes messages to the owners of keys.
 
 Pastry (Rowstron and Druschel 2001), with the care for consistency of MSPastry (Castro, Costa and Rowstron 2004):
 
-- A peer is among our leaves once it has answered us itself, and it leaves them only when it has not answered us for
-  some time, whatever others say. Hearsay is a reason to ask.
-- We deliver nothing before all that should be our leaves have answered: until then another peer may own the key, and
-  does not know of us. Nor do we while a nearer peer is in doubt.
-- A message goes on hop by hop, each hop confirmed, else another is tried; its number keeps it from being taken twice.
-- Peers found dead are asked now and then, and through others we look who is at our own place: so two rings that formed
-  apart, or that a partition has parted, become one when they meet.
+- A peer becomes our leaf when it has answered us itself, and stops being one only when our own probes time out.
+  Hearsay, of its life or its death, only makes us probe it.
+- We deliver nothing before every peer that should be our leaf has answered: until then another peer may own the key
+  and not know of us. Nor do we deliver while a peer nearer to the key is in doubt.
+- Every hop of a message acknowledges it, else another hop is tried; peers drop duplicates by the message's number.
+- We ping dead peers now and then, and look through others which peer is at our own place: so two rings that formed
+  apart, or that a partition separated, merge when they meet.
 
 Knows no socket and no clock: `handle` takes what has happened and returns what to do.
 """
@@ -50,25 +50,24 @@ HEARTBEAT: Final = ("heartbeat", b"")
 UPKEEP: Final = ("upkeep", b"")
 ANNOUNCEMENT: Final = ("announcement", b"")
 NEWCOMERS: Final = ("newcomers", b"")
-HEARSAY_MAX: Final = 1_000  # questions that are open when nobody more is asked on hearsay: a leaf set is 24
-MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured: upkeep comes again
+HEARSAY_MAX: Final = 1_000  # open questions above which hearsay opens no more: a leaf set is 24
+MEASURED_AT_ONCE: Final = 4  # peers of a told row that are measured at once; upkeep measures others later
 
 
 @dataclass(frozen=True, slots=True)
 class RingStatus:
-    """A peer, as people and other machines see it."""
+    """A snapshot of a peer."""
 
     phase: PeerPhase
     leaves: tuple[Peer, ...]
     table_peers: int
-    undelivered: int  # messages given up, because nobody on the way answered
+    undelivered: int  # messages given up: too many hops or bytes, no hop answered, or a queue was full
 
 
 class Ring:
-    """One peer."""
+    """The machine of one peer; it begins outside the ring."""
 
     def __init__(self, own: Peer, config: OverlayConfig, rng: Random) -> None:
-        """Begin outside the ring."""
         self.own, self.config, self.rng = own, config, rng
         self.phase = PeerPhase.IDLE
         self.known = KnownPeers(own, config)
@@ -77,16 +76,16 @@ class Ring:
         self.now = Instant(0)
         self._congestion = 0.0
         self._heard_at: dict[NodeId, Instant] = {}  # of leaves
-        self._asked_for: dict[int, tuple[str, Peer]] = {}  # who wants to know whether a peer is there
+        self._asked_for: dict[int, tuple[str, Peer]] = {}  # indirect probes: who asked, about which peer
         self._out: list[Effect] = []
-        self.mistakes = 0  # things that were not done because of one
+        self.mistakes = 0  # exceptions that were contained
         self._joining = Joining(self)
         self._forwarding = Forwarding(self)
 
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         self.now = now
         self._out = []
         match event:
@@ -112,15 +111,15 @@ class Ring:
         return self._out
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time, whatever else happens."""
+        """Return when the next timer is due; None if there is none."""
         return self.timers.first()
 
     def status(self) -> RingStatus:
-        """Return how things stand."""
+        """Return a snapshot."""
         return RingStatus(self.phase, self.known.leaves.told(), len(self.known.table), self._forwarding.undelivered)
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert not self.mistakes, self.mistakes
         self.known.check()
         if self.phase is PeerPhase.ACTIVE:
@@ -128,7 +127,7 @@ class Ring:
         assert len(self._forwarding.held) <= self.config.held_max
 
     def next_hop(self, key: NodeId) -> Peer | None:
-        """Return who is one hop nearer to a key, or None if it is ours; only an active peer can tell."""
+        """Return the next hop towards a key, or None if the key is ours; only an active peer can tell."""
         return self.known.next_hop(key, self.questions.doubtful())
 
     # --- what the parts need ------------------------------------------------------------------------------------------
@@ -138,30 +137,30 @@ class Ring:
         self._out.append(Send(to, message))
 
     def emit(self, effect: Effect) -> None:
-        """Want something done."""
+        """Return this effect from the current `handle`."""
         self._out.append(effect)
 
     def come_back(self, name: tuple[str, Any], after: Duration | int) -> None:
-        """Come back to something."""
+        """Set a timer."""
         self.timers.set(name, Instant(self.now + after))
 
     def ask(self, peer: Peer, *, for_leaves: bool) -> None:
-        """Ask a peer whether it is there, unless it is being asked."""
+        """Probe a peer, unless a probe of it is open."""
         question = self.questions.begin(peer, for_leaves=for_leaves)
         if question is not None:
             self._put(question)
 
     def ask_wanted(self, peers: Iterable[Peer]) -> None:
-        """Ask those that should be our leaves, and of whom we only heard."""
+        """Probe those of these peers, known from hearsay, that should be our leaves."""
         wants, now = self.known.leaves.wants, self.now
         for peer in peers:
             if len(self.questions) >= HEARSAY_MAX:
-                return  # somebody makes peers up; what is true will be told again
+                return  # a peer floods us with made-up peers; true ones will be told again
             if wants(peer.id) and not self.known.is_buried(peer.id, now):
                 self.ask(peer, for_leaves=True)
 
     def look_at_our_place_through(self, peer: Peer) -> None:
-        """Ask through a peer who is at our place on the ring, as others see it."""
+        """Ask through another peer which peer owns our own id, to find a split ring."""
         cargo = m.PlaceAsked(self.own)
         self.send(peer.address, m.Routed(self.own, self.rng.getrandbits(62), self.own.id, cargo, 1))
 
@@ -170,7 +169,7 @@ class Ring:
     def _hear(self, message: m.AnyMessage) -> None:
         sender = message.sender
         if sender.id == self.own.id:
-            return  # our own, come round; or somebody with our id, whom we could not tell from ourselves
+            return  # our own message come back, or a second peer with our id, which cannot be told apart
         if sender.id in self._heard_at:
             self._heard_at[sender.id] = self.now
         elif sender.id in self.known.dead:
@@ -178,7 +177,7 @@ class Ring:
         _HEARD[type(message)](self, message)
 
     def _revive(self, peer: Peer) -> None:
-        """Take back one that we found dead: perhaps a partition has healed, and there are two rings now."""
+        """Drop the tombstone of a peer that is heard again, and merge rings: a partition may have healed."""
         del self.known.dead[peer.id]
         if self.phase is PeerPhase.ACTIVE:
             self.ask_wanted([peer])
@@ -195,7 +194,7 @@ class Ring:
 
     def _pong_heard(self, message: m.Pong) -> None:
         sender = message.sender
-        rtt_us = min(max(0, self.now - message.sent_us), m.RTT_US_MAX)  # it may answer what we never asked
+        rtt_us = min(max(0, self.now - message.sent_us), m.RTT_US_MAX)  # a Pong that we never asked for says anything
         congestion = message.congestion if 0 <= message.congestion <= 1 else 1.0
         self.known.measured(sender, rtt_us, congestion)
         if self.phase is PeerPhase.JOINING:
@@ -222,10 +221,10 @@ class Ring:
         self._answered(sender)
 
     def _doubt(self, said_dead: Iterable[NodeId]) -> None:
-        """Ask leaves that are said to be dead, unless we have just heard from them.
+        """Probe leaves that are said to be dead, unless we have heard from them within a heartbeat.
 
-        Two who do not hear each other each answer that the other is dead: without a pause their word would send us
-        from one to the other as fast as they answer.
+        Two leaves that do not hear each other each call the other dead in every answer: without the pause we would
+        probe one and the other as fast as they answer.
         """
         for identity in said_dead:
             peer = self.known.leaves.find(identity)
@@ -256,7 +255,7 @@ class Ring:
         self.questions.vouched(message.whom.id)
 
     def _leaving_heard(self, message: m.Leaving) -> None:
-        """Let a peer go at its own word."""
+        """Drop a peer that leaves; without announcing it, since it told the others itself."""
         self._bury(message.sender, tell=False)
         self.ask_wanted(message.leaves)
 
@@ -293,7 +292,7 @@ class Ring:
     def _nearby_told(self, message: m.NearbyTold) -> None:
         if self.phase is PeerPhase.JOINING:
             self._joining.told_nearby(message)
-        elif self.phase is PeerPhase.ACTIVE:  # a contact that we ask now and then: it may live in another ring
+        elif self.phase is PeerPhase.ACTIVE:  # the answer to `ask_contact`: the contact may be in another ring
             self.ask_wanted([message.sender])
             self.look_at_our_place_through(message.sender)
 
@@ -386,7 +385,7 @@ class Ring:
                 self._joining.due(name)
 
     def activate(self) -> None:
-        """Begin to work."""
+        """Be a full member of the ring from here on: own keys, send heartbeats, do upkeep."""
         self.phase = PeerPhase.ACTIVE
         self.emit(BecomeActive())
         for peer in self.known.table:
@@ -406,22 +405,22 @@ class Ring:
                 self.send(peer.address, heartbeat)
 
     def _announce(self) -> None:
-        """Tell our leaves who is dead, so that they look themselves."""
+        """Tell our leaves which peers we found dead, so that they probe them themselves."""
         probe = m.LeafProbe(self.own, self.known.leaves.told(), self.known.lately_dead(self.now))
         for peer in self.known.leaves:
             self.send(peer.address, probe)
 
     def _keep_up(self) -> None:
-        """Compare notes with a neighbour, a table, a mate, our place as seen from afar, a dead peer and a contact."""
+        """Do a round of anti-entropy: probe neighbours, a table row, a mate, our place, dead peers and a contact."""
         self.come_back(UPKEEP, self.config.upkeep // 2 + self.rng.randrange(self.config.upkeep))
         rng, known = self.rng, self.known
         for leaf in known.leaves.neighbours(1):
             self.ask(leaf, for_leaves=True)
         if known.table:
             asked = self._ask_row(rng.choice(known.table.rows()))
-            self.send(asked, m.Ping(self.own, self.now))  # it may be farther by now, or congested
+            self.send(asked, m.Ping(self.own, self.now))  # measure it again: it may be farther, or congested
         if known.mates:
-            self.ask(next(iter(known.mates.values())), for_leaves=False)  # whom we have not heard for longest
+            self.ask(next(iter(known.mates.values())), for_leaves=False)  # the one measured longest ago
         if strangers := [peer for peer in known.sample(MEASURED_AT_ONCE, rng) if peer.id not in known.leaves]:
             self.look_at_our_place_through(strangers[0])
         for peer, _ in rng.sample(sorted(known.dead.values()), min(2, len(known.dead))):
@@ -429,13 +428,13 @@ class Ring:
         self._joining.ask_contact()
 
     def _ask_row(self, row: int) -> str:
-        """Ask a peer of a row of our table for its own, and return whom."""
+        """Ask a random peer of a row of our table for its own row; return its address."""
         asked = self.rng.choice(self.known.table.row(row)).address
         self.send(asked, m.RowAsked(self.own, row))
         return asked
 
     def _look_for_newcomers(self) -> None:
-        """Ask about all rows, some time after we came in: who joined when we did was in nobody's table yet."""
+        """Ask for all rows once more: peers that joined at the same time as we did were in no table then."""
         for row in self.known.table.rows():
             self._ask_row(row)
 
@@ -448,7 +447,7 @@ class Ring:
         self.timers = Timers()
 
     def row_for(self, peer: Peer) -> list[Peer]:
-        """Return the row of our table that a peer can take over as it is, and ourselves."""
+        """Return ourselves and the row of our table that is also right in the table of this peer."""
         return [*self.known.table.row(shared_digits(self.own.id, peer.id)), self.own]
 
 

@@ -1,8 +1,8 @@
-"""The routing table: for each digit position, a peer that goes on with each other digit, as near to us as is known.
+"""Pastry's routing table: for each digit position and each other digit there, the nearest known peer that has it.
 
-Row r holds peers that share r digits with us and differ in the next; a message jumps from row to row and is there after
-as many hops as it takes digits to tell all peers apart. Which of the many peers that fit a place is kept is decided by
-nearness in the network, so that the first, freely chosen hops are short.
+Row r holds peers that share r digits with us and differ in the next. Each hop of a message matches at least one more
+digit, so it arrives after about log16(peers) hops. Of the many peers that fit a place the table keeps the one nearest
+in the network, so that the first hops, which have most to choose from, are short.
 """
 
 from collections.abc import Iterator, KeysView, Set
@@ -13,13 +13,13 @@ from headwater.model.peers import NodeId, Peer, digit, nearer, shared_digits
 from headwater.model.time import SECOND, Duration
 
 HOP_US: Final = 1_000  # what a hop between zones costs beside its time: it takes a share of a link that others need
-UNKNOWN_US: Final = 1 << 40  # of a peer that was never measured: any measured one is nearer
-CONGESTED: Final = SECOND  # a link for which messages wait so long is fully congested: a heartbeat comes too late
-LEVELS: Final = 10  # of congestion that are told apart: a change is news only if others might act on it
+UNKNOWN_US: Final = 1 << 40  # the round trip of a peer that was never measured: any measured one is nearer
+CONGESTED: Final = SECOND  # the queueing delay at which a link is fully congested: heartbeats then come too late
+LEVELS: Final = 10  # steps of congestion: smaller changes would be told without being acted on
 
 
 def congestion_of(wait: Duration) -> float:
-    """Return how congested a link is, 0 to 1 in tenths, if what waits for it now takes so long to leave."""
+    """Return how congested a link with this queueing delay is, 0 to 1 in tenths."""
     return round(min(1.0, wait / CONGESTED) * LEVELS) / LEVELS
 
 
@@ -33,7 +33,7 @@ class Nearness:
 
     @property
     def cost(self) -> float:
-        """What it costs to send there; a fully congested link counts like twice the way."""
+        """What it costs to send there; full congestion doubles the round trip."""
         return self.rtt_us * (1.0 + self.congestion) + self.hops * HOP_US
 
 
@@ -41,7 +41,6 @@ class RoutingTable:
     """One peer for each row and digit, where one is known."""
 
     def __init__(self, own: NodeId) -> None:
-        """Begin empty."""
         self.own = own
         self._places: dict[tuple[int, int], Peer] = {}
         self._place_of: dict[NodeId, tuple[int, int]] = {}
@@ -64,11 +63,11 @@ class RoutingTable:
         return identity in self._place_of
 
     def holder(self, identity: NodeId) -> Peer | None:
-        """Return who has the place in which a peer would stand."""
+        """Return the peer that holds the place to which this id belongs."""
         return self._places.get(self._place(identity))
 
     def put(self, peer: Peer) -> None:
-        """Give a peer its place, whoever is there."""
+        """Give a peer its place, and drop the peer that held it."""
         if peer.id == self.own:
             return
         self.is_checked = False
@@ -106,7 +105,7 @@ class RoutingTable:
         return row, digit(identity, row)
 
     def check(self) -> None:
-        """Raise if a peer is out of place; what has not changed since it was looked at is not looked at again."""
+        """Raise if a peer is out of place; a table unchanged since the last check is skipped."""
         if self.is_checked:
             return
         assert self._place_of == {peer.id: place for place, peer in self._places.items()}

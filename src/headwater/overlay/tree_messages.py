@@ -1,4 +1,4 @@
-"""What the nodes of a tree say to one another. A tree is named by its key on the ring."""
+"""The messages between the nodes of a tree. A tree is named by its key on the ring."""
 
 from typing import Annotated, Final
 
@@ -16,7 +16,7 @@ PATH_MAX: Final = 64  # nodes from a leaf of a tree to its root; a ring of 128 b
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
-    """A number added up over a tree: how often, how much, between what."""
+    """An aggregate of numbers over a tree: their count, sum, minimum and maximum."""
 
     count: Number
     total: Figure
@@ -24,7 +24,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     most: Figure
 
     def with_(self, other: "Summary") -> "Summary":
-        """Return both together, as far as that can be told."""
+        """Return both merged, clamped to what a message can carry."""
         return Summary(
             min(NUMBER_MAX, self.count + other.count),
             max(-FIGURE_MAX, min(FIGURE_MAX, self.total + other.total)),
@@ -42,14 +42,14 @@ Summaries = Annotated[dict[Annotated[str, Meta(max_length=SUMMARY_NAME_MAX)], Su
 
 
 class TreeJoin(Message, frozen=True, tag="tj"):
-    """I want to be your child in this tree; these numbers are summed up below me. Said again and again: I am here."""
+    """I want to be your child in this tree; these are the aggregates of my subtree. Repeated as a heartbeat."""
 
     key: NodeId
     summaries: Summaries = msgspec.field(default_factory=dict)
 
 
 class TreeTold(Message, frozen=True, tag="tt"):
-    """You are my child, and this is the way from me to the root, as far as I know it."""
+    """You are my child, and this is the path from me to the root, as far as I know it."""
 
     key: NodeId
     path: Annotated[tuple[Peer, ...], Meta(max_length=PATH_MAX)]
@@ -63,7 +63,7 @@ class TreeLeave(Message, frozen=True, tag="tl"):
 
 
 class TreeUp(Message, frozen=True, tag="tu"):
-    """On its way to the root, which sends it down to everybody."""
+    """A multicast on its way to the root, which sends it down to all members."""
 
     key: NodeId
     number: Number
@@ -72,7 +72,7 @@ class TreeUp(Message, frozen=True, tag="tu"):
 
 
 class TreeDown(Message, frozen=True, tag="td"):
-    """For everybody below."""
+    """A multicast on its way from the root to all members."""
 
     key: NodeId
     number: Number

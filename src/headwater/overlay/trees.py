@@ -1,13 +1,13 @@
-"""Trees over the ring (Scribe): every member's way towards a key, joined where the ways meet.
+"""Trees over the ring (Scribe): the union of the routes from all members to a key, for multicast and aggregation.
 
-A node that wants to be in a tree asks the next hop towards the tree's key to be its parent, which then wants to be in
-the tree too, and so on up to the owner of the key: the root. So a tree needs nobody who knows all of it, and is as deep
-as a route is long. What goes down reaches every member. Numbers that anybody gives are added up on the way to the root,
-one node further with every beat; whoever gives one has a place in the tree until it takes it out, member or not.
+A node that wants to be in a tree asks the next hop towards the tree's key to be its parent. The parent then joins the
+tree in the same way, and so on up to the owner of the key: the root. So no node knows all of a tree, and a tree is as
+deep as a route is long. A multicast goes up to the root and down to every member. Aggregates climb one node with every
+beat; a node that contributes a number stays in the tree until it withdraws it, member or not.
 
-A child repeats its wish, and the parent answers with the way to the root. Whoever hears no answer looks for another
-parent; a root that no longer owns the key joins the one who does; a way to the root that leads through oneself is a
-loop, and is left.
+Membership is soft state: a child repeats its TreeJoin with every beat, and the parent answers with the path to the
+root. A child that gets no answer looks for another parent. A root that stops owning the key joins the new owner. A node
+that finds itself on its parent's path to the root is in a loop, and looks for another parent.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.mistakes import Apart, NoteMistake
 from headwater.overlay.ring import Ring
 
-SEEN_MAX: Final = 1_024  # numbers of messages that went down, to send each once
-TREES_MAX: Final = 10_000  # in which we take children; those of our own apps we are in whatever their number
+SEEN_MAX: Final = 1_024  # numbers of multicasts that are remembered, to drop duplicates
+TREES_MAX: Final = 10_000  # trees above which we refuse children in new ones; our own memberships have no bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class MembershipWanted:
 
 @dataclass(frozen=True, slots=True)
 class MembershipEnded:
-    """This node need not hear what goes down a tree any more; it stays for its children, and for its numbers."""
+    """This node wants no more multicasts of a tree; it stays in the tree while it has children or numbers."""
 
     key: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class MulticastWanted:
-    """Everybody in a tree is to hear this."""
+    """A payload is to reach all members of a tree."""
 
     key: NodeId
     payload: bytes
@@ -52,7 +52,7 @@ class MulticastWanted:
 
 @dataclass(frozen=True, slots=True)
 class NumberChanged:
-    """This is what we add to the tree's numbers under a name, as a member or not; None takes it out."""
+    """Our contribution to a tree's aggregate of this name, as a member or not; None withdraws it."""
 
     key: NodeId
     name: str
@@ -60,7 +60,7 @@ class NumberChanged:
 
 
 class TreeReceived(NamedTuple):
-    """A message has come."""
+    """A message of another node of a tree has arrived."""
 
     message: m.AnyTreeMessage
 
@@ -74,7 +74,7 @@ class LeafGone:
 
 @dataclass(frozen=True, slots=True)
 class TreeTicked:
-    """The deadline has come."""
+    """The machine's deadline has passed."""
 
 
 TreeEvent = MembershipWanted | MembershipEnded | MulticastWanted | NumberChanged | TreeReceived | LeafGone | TreeTicked
@@ -88,14 +88,14 @@ class SendToTree(NamedTuple):
 
 
 class HandDown(NamedTuple):
-    """This was multicast to the members of a tree, and we are one."""
+    """Hand over a multicast of a tree in which we are a member."""
 
     key: NodeId
     payload: bytes
 
 
 class NotePath(NamedTuple):
-    """Take note of our way to the root, ourselves first; rooted if the last is the root."""
+    """Take note of our path to the root, ourselves first; rooted if the last of it is the root."""
 
     key: NodeId
     path: tuple[Peer, ...]
@@ -103,7 +103,7 @@ class NotePath(NamedTuple):
 
 
 class DoubtPeer(NamedTuple):
-    """Have the ring ask whether a parent is there: while the ring takes it for alive, it names the same one again."""
+    """Have the ring probe a silent parent: while the ring takes it for alive, it stays the next hop."""
 
     peer: Peer
 
@@ -113,11 +113,11 @@ TreeEffect = SendToTree | HandDown | NotePath | DoubtPeer | NoteMistake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeConfig:
-    """How patient and how talkative the nodes of a tree are."""
+    """Intervals and timeouts of the nodes of a tree."""
 
-    beat: Duration = Duration(2 * SECOND)  # between two wishes of a child
-    doubt: Duration = Duration(3 * SECOND)  # an answer and a bit is missing: then the ring is to ask the parent
-    silence_max: Duration = Duration(7 * SECOND)  # three beats and a bit: then a parent, or a child, is gone
+    beat: Duration = Duration(2 * SECOND)  # between two TreeJoins of a child
+    doubt: Duration = Duration(3 * SECOND)  # 1.5 beats of silence: the ring is to probe the parent
+    silence_max: Duration = Duration(7 * SECOND)  # 3.5 beats of silence: the parent, or the child, is dropped
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Tree:
         return self.parent is not None and self.parent.id == peer.id
 
     def summaries(self) -> m.Summaries:
-        """Return our numbers and those of everybody below us."""
+        """Return the aggregates of our subtree: our numbers merged with those of all nodes below us."""
         together = {name: m.of_one(value) for name, value in self.numbers.items()}
         for child in self.children.values():
             for name, summary in child.summaries.items():
@@ -156,22 +156,21 @@ class Tree:
 
 
 class Trees:
-    """Our places in all trees."""
+    """Our places in all trees; the ring names the next hop towards a key."""
 
     def __init__(self, ring: Ring, config: TreeConfig, rng: Random) -> None:
-        """Be in none; the ring tells who is next on the way to a key."""
         self._ring, self._config, self._rng = ring, config, rng
         self._trees: dict[NodeId, Tree] = {}
         self._timers: Timers[NodeId] = Timers()
         self._seen: dict[int, None] = {}
         self._now = Instant(0)
         self._out: list[TreeEffect] = []
-        self.mistakes = 0  # things that were not done because of one
+        self.mistakes = 0  # exceptions that were contained
 
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: TreeEvent, now: Instant) -> list[TreeEffect]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         self._now, self._out = now, []
         match event:
             case TreeReceived(message):
@@ -199,7 +198,7 @@ class Trees:
         self._out.append(mistake)
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time, whatever else happens."""
+        """Return when the next timer is due; None if there is none."""
         return self._timers.first()
 
     def status(self) -> dict[NodeId, Tree]:
@@ -207,7 +206,7 @@ class Trees:
         return self._trees
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert not self.mistakes, self.mistakes
         for key, tree in self._trees.items():
             assert key == tree.key
@@ -246,7 +245,7 @@ class Trees:
             self._prune(tree)
 
     def _prune(self, tree: Tree) -> None:
-        """Leave a tree in which we have nothing to hear or to say, and nobody is below us."""
+        """Leave a tree in which we are no member and have neither numbers nor children."""
         if tree.is_member or tree.children or tree.numbers:
             return
         if tree.parent is not None:
@@ -257,14 +256,14 @@ class Trees:
     # --- parents ------------------------------------------------------------------------------------------------------
 
     def _find_parent(self, tree: Tree) -> None:
-        """Look for a parent; one that is left for another is told, or it would count what is below us once more."""
+        """Look for a parent; tell the one that we leave, or both would aggregate our subtree."""
         before = tree.parent
         self._take_parent(tree)
         if before is not None and (tree.parent is None or tree.parent.id != before.id):
             self._send(before, m.TreeLeave(self._ring.own, tree.key))
 
     def _take_parent(self, tree: Tree) -> None:
-        if self._ring.phase is not PeerPhase.ACTIVE:  # whoever is not in the ring yet cannot tell who is next
+        if self._ring.phase is not PeerPhase.ACTIVE:  # only an active peer can tell the next hop
             tree.parent, tree.path, tree.is_rooted = None, (), False
             return
         hop = self._ring.next_hop(tree.key)
@@ -287,7 +286,7 @@ class Trees:
         self._send(tree.parent, m.TreeJoin(self._ring.own, tree.key, tree.summaries()))
 
     def _beat(self, tree: Tree) -> None:
-        """Repeat our wish, look after a parent or children that are silent, and whether we should be the root."""
+        """Repeat our TreeJoin, drop silent children, replace a silent parent, or leave the root's place."""
         quiet = Instant(self._now - self._config.silence_max)
         for child in [one for one in tree.children.values() if one.heard < quiet]:
             del tree.children[child.peer.id]
@@ -301,7 +300,7 @@ class Trees:
         self._prune(tree)
 
     def _is_lost(self, tree: Tree, parent: Peer) -> bool:
-        """Whether a parent that does not answer is in doubt by now, so that the ring names another."""
+        """Have the ring probe a parent that does not answer; True if the ring names another next hop by then."""
         if tree.parent_heard >= self._now - self._config.doubt:
             return False
         self._out.append(DoubtPeer(parent))
@@ -326,7 +325,7 @@ class Trees:
             case m.TreeLeave():
                 self._leave_heard(message)
             case m.TreeUp(_, key, number, payload, hops):
-                if hops < HOPS_MAX:  # else it goes round, while the ring is changing
+                if hops < HOPS_MAX:  # else it is in a loop, while the ring is changing
                     self._go_up(key, number, payload, hops + 1)
             case m.TreeDown(_, key, number, payload):
                 self._go_down(key, number, payload)
@@ -338,7 +337,7 @@ class Trees:
             return
         tree = self._tree(message.key)
         if tree.is_child_of(sender):
-            # Two who took each other for a parent, while the ring was changing: whoever is nearer to the key decides.
+            # Two nodes took each other for their parent while the ring changed: the one nearer to the key is it.
             self._find_parent(tree)
             if tree.is_child_of(sender):
                 self._send(sender, m.TreeLeave(self._ring.own, tree.key))
@@ -377,7 +376,7 @@ class Trees:
             return
         tree.children.pop(message.sender.id, None)
         if tree.is_child_of(message.sender):
-            tree.parent_heard = Instant(0)  # look for another with the next beat, not at once: it may be the same
+            tree.parent_heard = Instant(0)  # look for another with the next beat: now the ring might name the same one
         self._prune(tree)
 
     # --- up and down --------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""What should be where: pure decisions from a snapshot, which others carry out."""
+"""Decides from a snapshot which node runs which instance; pure functions, which other rooms carry out."""

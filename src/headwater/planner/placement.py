@@ -1,11 +1,11 @@
-"""Where the instances of an app should run: along the ways from its sources to its root (AgileDART, section IV-B).
+"""Where the instances of an app should run: along the paths from its sources to its root (AgileDART, section IV-B).
 
-The first chain runs at its data. What follows is spread over the rest of the way in order of its stages, so that rows
-only ever climb. A chain that several sources feed can run only where their ways have met. A sink, which runs no
-operator, is at the root, where its user wants the rows, and nowhere else. At its place on the way an instance goes to
-the node itself if that has room, else to the nearest of its leaf set that has.
+The first chain runs at its source. Later chains are spread over the rest of the path in order of their stages, so that
+rows only ever climb. A chain that several sources feed can run only where their paths have met. A sink, which runs no
+operator, is at the root, where its user wants the rows, and nowhere else. At its place on the path an instance goes to
+the nearest idle node among the one there and its leaf set; if none is idle, to the least loaded for its capacity.
 
-A placement is a function of what it is given and of nothing else: another policy is another class with `place`.
+A placement is a pure function of its arguments: another policy is another class with `place`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ class Wish:
     """An instance that is to be placed."""
 
     instance: int
-    operators: int  # how many it runs, as one chain; none: it is a sink
-    stage: int  # how many chains are before it on the longest way from a source
-    sources: tuple[int, ...]  # which of the app's sources its rows come from
+    operators: int  # how many its chain has; none: it is a sink
+    stage: int  # how many chains precede it on the longest path from a source
+    sources: tuple[int, ...]  # the numbers of the app's sources that its rows come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Room:
     peer: Peer
     load: int  # operators it runs already
     capacity: int
-    rtt_us: int = 0  # from the node on the way
+    rtt_us: int = 0  # from the node on the path
 
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """A node on the way from a source to the root, and those of its leaf set that might help out."""
+    """A node on the path from a source to the root, and nodes of its leaf set that might take an instance instead."""
 
     node: Room
     around: tuple[Room, ...] = ()
@@ -45,7 +45,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where an instance runs, and the node on the way at which its rows turn off and come back."""
+    """The node that runs an instance, and the node on the path at which its rows turn off and come back."""
 
     peer: Peer
     anchor: Peer
@@ -55,7 +55,7 @@ class PlacementPolicy(Protocol):
     """Decides where instances run."""
 
     def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[PathStep]]) -> dict[int, Spot]:
-        """Return a spot for every instance; `ways[i]` is the way of source i, its own node first, the root last."""
+        """Return a spot for every instance; `ways[i]` is the path of source i, its own node first, the root last."""
         ...
 
 
@@ -63,8 +63,8 @@ class PlacementPolicy(Protocol):
 class AlongTheWay:
     """The paper's placement, with the load spread over the leaf sets."""
 
-    easy: int = 1  # operators up to which a node counts as idle: below it the nearest wins, above it the least loaded
-    crowded: int = 2  # operators beyond which a first chain goes to a neighbour of its data, if one runs fewer
+    easy: int = 1  # operators up to which a node counts as idle: the nearest idle one wins, else the least loaded
+    crowded: int = 2  # operators above which a first chain leaves its source's node for one with fewer, if any
 
     def place(self, wishes: Sequence[Wish], ways: Sequence[Sequence[PathStep]]) -> dict[int, Spot]:
         """Return a spot for every instance, stage by stage."""
@@ -91,13 +91,13 @@ class AlongTheWay:
         idle = [room for room in rooms if taken.load(room) + wish.operators <= min(self.easy, room.capacity)]
         if idle:
             return min(idle, key=lambda room: (room.rtt_us, room.peer.id))
-        # Nobody is idle: the least loaded for its size, the way that is shortest among equals.
+        # No node is idle: take the least loaded for its capacity, the nearest among equals.
         return min(rooms, key=lambda room: (taken.load(room) / max(1, room.capacity), room.rtt_us, room.peer.id))
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What this very placement has given to each node."""
+    """The operators that this placement has given to each node so far."""
 
     operators: dict[NodeId, int] = field(default_factory=dict)
 
@@ -109,7 +109,7 @@ class _Taken:
 
 
 def _common_way(ways: Sequence[Sequence[PathStep]]) -> Sequence[PathStep]:
-    """Return the part of the ways that all have in common: from where the last of them joins up to the root."""
+    """Return the part that all paths share: from where the last of them joins, up to the root."""
     shared = 0
     shortest = min(len(way) for way in ways)
     while shared < shortest and len({way[-1 - shared].node.peer.id for way in ways}) == 1:
@@ -119,19 +119,19 @@ def _common_way(ways: Sequence[Sequence[PathStep]]) -> Sequence[PathStep]:
 
 
 def _open(step: PathStep) -> list[Room]:
-    """Return who takes instances at a place on the way: whoever is to leave for good has no capacity."""
+    """Return the nodes that take instances at a place on the path: a draining node reports no capacity."""
     return [room for room in (step.node, *step.around) if room.capacity > 0]
 
 
 def _with_room(way: Sequence[PathStep], wanted: PathStep) -> PathStep:
-    """Return the place on a way that is nearest to the wanted one and has anybody who takes instances."""
+    """Return the place on a path that is nearest to the wanted one and has a node that takes instances."""
     at = way.index(wanted)
     able = [(abs(number - at), number) for number, step in enumerate(way) if _open(step)]
     return way[min(able)[1]] if able else wanted
 
 
 def _place_on(length: int, stage: int, stages: int) -> int:
-    """Return how far up a way of so many nodes a stage stands: the first at its beginning, the last at its end."""
+    """Return the index of a stage on a path of so many nodes: the first at its start, the last at its end."""
     return 0 if stages == 0 else min(length - 1, round(stage * (length - 1) / stages))
 
 

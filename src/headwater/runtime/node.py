@@ -30,7 +30,7 @@ from headwater.engine.queues import Queue
 from headwater.engine.reports import RowTrouble
 from headwater.engine.scheduler import Scheduler
 from headwater.engine.status import AppState, NodeStatus
-from headwater.model.errors import EngineError, FlowError, HeadwaterError, StoreError, UserCodeError
+from headwater.model.errors import EngineError, FlowError, HeadwaterError, StoreError, StoreTaken, UserCodeError
 from headwater.model.ids import AppId, InstanceId
 from headwater.runtime.app import NodeApp
 from headwater.runtime.mistakes import Mistakes
@@ -93,7 +93,7 @@ class Node:
         self._run_directory = self._run.path
         self.apps: dict[str, NodeApp] = {}
         self.notes: list[str] = []
-        self._broken = ""  # by which mistake of ours, since when nothing goes on here
+        self._broken = ""  # why nothing goes on here
         self.pressure = Pressure(self.config.pressure)
         self._deploying = threading.Lock()
         self._ending = threading.Lock()
@@ -374,19 +374,21 @@ class Node:
 
     def broke(self, failure: BaseException) -> None:
         """One of our own threads broke: a mistake of ours. Nothing is lost, but nothing goes on here either."""
-        self.mistakes.note("something without which nothing runs on this node", failure)
-        self._broken = f"{type(failure).__name__}: {failure}"
-        error = EngineError(f"internal error, please report it: {self._broken}")
+        if isinstance(failure, StoreTaken):  # no mistake: the fence has held
+            self._broken, error = str(failure), EngineError(str(failure))
+        else:
+            self.mistakes.note("something without which nothing runs on this node", failure)
+            mistake = f"{type(failure).__name__}: {failure}"
+            self._broken = f"an internal error has stopped this node ({mistake}); start it again and report it"
+            error = EngineError(f"internal error, please report it: {mistake}")
         for app in list(self.apps.values()):
             self._end_app(app, AppState.FAILED, error)
         self._on_broken()
 
     @property
     def broken(self) -> str:
-        """Why nothing runs here any more, by a mistake of ours; empty: it does."""
-        return (
-            self._broken and f"an internal error has stopped this node ({self._broken}); start it again and report it"
-        )
+        """Why nothing runs here any more; empty: it does."""
+        return self._broken
 
     @property
     def news(self) -> tuple[str, ...]:

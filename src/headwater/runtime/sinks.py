@@ -1,30 +1,20 @@
-"""The sink pump: rows from the last queues to writers, each sink's position committed with the rows it has taken.
-
-The writer writes first, the commit follows. Killed between the two, the writer is opened again where the commit stands
-and undoes what lies past it. Here ends the latency of the sampled rows.
-"""
+"""The sink pump: threads that give sinks their turns, and the latency of the sampled rows, which ends here."""
 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from headwater.dataflow.connectors import Interruptible, Position, SinkSpec, SinkWriter, resources_of
+from headwater.dataflow.connectors import Interruptible, SinkSpec, resources_of
 from headwater.dataflow.graph import UnionPlace
-from headwater.engine.dequeue import Taken, advance, take
-from headwater.engine.events import Event, RowsGone
-from headwater.engine.positions import ConnectorRecord, read_record, write_record
-from headwater.engine.queue_records import read_queue
-from headwater.engine.schemas import Schemas
-from headwater.engine.shapes import Mixed, checked_shapes
-from headwater.model.errors import ConnectorError, StoreFull, at_line
+from headwater.engine.events import Event
+from headwater.engine.positions import read_record
+from headwater.engine.sink_turn import OpenSink, SinkTurn, Written, keep_beginning
+from headwater.model.errors import ConnectorError, StoreFull
 from headwater.model.histogram import Histogram
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.store_contract import Transaction
-from headwater.model.store_layout import TERM_KEY, shapes_key
-from headwater.operators.chain import show_first
 from headwater.spark.log_context import thread_of
 from headwater.storage.lmdb_store import LmdbStore
 from headwater.storage.locks import Locks, this_process
@@ -33,22 +23,15 @@ from headwater.workers.clock import now_us
 log = logging.getLogger(__name__)
 
 COMMIT_SINKS: Final = 25  # in one commit; the rows of the first must not wait for the last of a hundred
-WRITE_ROWS_MAX: Final = 20_000
 RETRY_S: Final = 0.5
 
 
-@dataclass(slots=True)
-class SinkTask:
+@dataclass(slots=True, kw_only=True)
+class SinkTask(OpenSink):
     """One sink at work."""
 
-    app: AppId
-    name: str
-    number: int  # among the flow's declarations
-    instance: InstanceId
     spec: SinkSpec
-    writer: SinkWriter
     locks: Locks  # on what it writes to, until it is closed
-    unions: Mapping[int, UnionPlace] = field(default_factory=dict)  # before it, whose columns only rows can tell
     failed: bool = False
     closed: bool = False
     rows: int = 0
@@ -88,15 +71,6 @@ def _together(*parts: Histogram) -> Histogram:
     return together
 
 
-class _Written(NamedTuple):
-    """What a sink has taken and written, and is to be committed."""
-
-    task: SinkTask
-    taken: Taken
-    position: Position
-    shapes: bytes | None  # what is to be kept of the columns behind a union, if they changed
-
-
 class SinkPump:
     """Serves sinks on one thread: all that never block, or one that may."""
 
@@ -111,10 +85,9 @@ class SinkPump:
         on_crash: Callable[[BaseException], None],
     ) -> None:
         """Begin without sinks."""
-        self._store, self._term = store, term
+        self._turn = SinkTurn(store, term, now_us)
         self._post, self._on_failed = post, on_failed
         self._on_store_full = on_store_full
-        self._schemas = Schemas()
         self._tasks: dict[InstanceId, SinkTask] = {}
         self._due: dict[InstanceId, None] = {}  # in order of arrival
         self._lock = threading.Lock()  # around a pass: removal waits for it
@@ -175,45 +148,34 @@ class SinkPump:
 
     def _pass(self, tasks: Sequence[SinkTask]) -> list[InstanceId]:
         """Write what waits for these sinks, commit it together, and return those that have more."""
-        written: list[_Written] = []
+        written: dict[InstanceId, Written] = {}
         for task in tasks:
-            if not task.failed:
-                self._write(task, written)
+            if not task.failed and (one := self._write(task)) is not None:
+                written[task.instance] = one
         if not written:
             return []
-        events = self._commit(written)
+        events = self._commit(list(written.values()))
         now = now_us()
-        for task, taken, *_ in written:
-            task.rows += taken.rows
-            for stamp in taken.stamps:
-                task.measured(now - stamp.born_us, stamp.rows)
+        for task in tasks:
+            if (done := written.get(task.instance)) is not None:
+                task.rows += done.taken.rows
+                for stamp in done.stamps:
+                    task.measured(now - stamp.born_us, stamp.rows)
         self._post(events)
-        # Not "as many rows as could be taken": a turn also ends at so many bytes, and nobody would tell us of the rest.
-        return [task.instance for task, taken, *_ in written if taken.record.waiting_rows > taken.rows]
+        return [instance for instance, one in written.items() if one.leaves_more]
 
-    def _write(self, task: SinkTask, written: list[_Written]) -> None:
+    def _write(self, task: SinkTask) -> Written | None:
         try:
-            with self._store.read() as snapshot:
-                taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
-                taken.shapes = snapshot.get(shapes_key(task.instance)) if task.unions else None
-            shapes = checked_shapes(taken.shapes, taken.parts, task.unions) if task.unions else None
-            if (batch := taken.batch) is not None:
-                written.append(_Written(task, taken, task.writer.write([batch]), shapes))
-        except BaseException as failure:  # a user's sink may raise anything, Arrow where rows do not go together
+            return self._turn.write(task)
+        except ConnectorError as failure:
             task.failed = True
-            is_told = isinstance(failure, ConnectorError | Mixed)
-            sentence = str(failure) if is_told else f"{type(failure).__name__}: {failure}"
-            if isinstance(failure, Mixed):
-                sentence += f"{at_line(failure.union.line)}\n  row {show_first(failure.rows)}"
-            self._on_failed(task, ConnectorError(f"sink {task.name!r} cannot go on: {sentence}"))
+            self._on_failed(task, failure)
+            return None
 
-    def _commit(self, written: Sequence[_Written]) -> list[Event]:
+    def _commit(self, written: Sequence[Written]) -> Sequence[Event]:
         while True:
             try:
-                with self._store.write() as txn:
-                    if txn.get(TERM_KEY) != self._term:
-                        raise StoreFull("the store belongs to another node now")
-                    return [_commit_one(txn, one) for one in written]
+                return self._turn.commit(written)
             except StoreFull as full:  # the rows are written; committing again is safe
                 self._on_store_full(str(full))
                 if self._stopping:
@@ -269,17 +231,6 @@ def _is_of(instance: InstanceId, app: AppId, number: int | None) -> bool:
     return instance.app == app and number in (None, instance.number)
 
 
-def _commit_one(txn: Transaction, written: _Written) -> Event:
-    task, taken, position, shapes = written
-    if shapes is not None:
-        txn.put(shapes_key(task.instance), shapes)
-    record = read_queue(txn, task.instance)
-    assert record.head_sequence == taken.record.head_sequence, "a sink's queue was emptied by somebody else"
-    record = advance(txn, taken, record, now_us())
-    write_record(txn, task.app, task.number, ConnectorRecord(position=position))
-    return RowsGone(task.instance, record.taken_rows + record.shed_rows, record.gone_bytes)
-
-
 def open_sink(
     store: LmdbStore,
     app: AppId,
@@ -302,10 +253,18 @@ def open_sink(
         writer = spec.open(record.position)
         undo.callback(writer.close)
         if record.position is None:
-            with store.write() as txn:
-                write_record(txn, app, number, ConnectorRecord(position=writer.write([])))
+            keep_beginning(store, app, number, writer)
         undo.pop_all()
-    return SinkTask(app, name, number, InstanceId(app, instance), spec, writer, locks, unions)
+    return SinkTask(
+        app=app,
+        name=name,
+        number=number,
+        instance=InstanceId(app, instance),
+        unions=unions,
+        writer=writer,
+        spec=spec,
+        locks=locks,
+    )
 
 
 def close_sink(task: SinkTask) -> None:

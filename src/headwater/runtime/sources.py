@@ -12,35 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import pyarrow as pa
-
-from headwater.dataflow.connectors import (
-    Acknowledging,
-    Ended,
-    Idle,
-    Position,
-    Rows,
-    SourceReader,
-    SourceSpec,
-    Watched,
-    resources_of,
-)
-from headwater.engine.entry_split import ROW_BYTES_MAX
-from headwater.engine.events import Event, RowsGone, RowsPut
+from headwater.dataflow.connectors import Acknowledging, Idle, SourceSpec, Watched, resources_of
+from headwater.engine.events import Event
 from headwater.engine.plans import Outlet
-from headwater.engine.positions import ConnectorRecord, read_record
-from headwater.engine.pressure import Pressure, Underway
-from headwater.engine.queue_records import read_queue, shed_oldest
+from headwater.engine.positions import read_record
+from headwater.engine.pressure import Pressure
 from headwater.engine.queues import Queues
-from headwater.engine.schemas import Schemas
-from headwater.engine.source_commit import keep_position, lay_out, lay_out_end, put_all, without_giants
-from headwater.model.batch import Stamp
+from headwater.engine.source_turn import Offer, OpenSource, SourceTurn, tell_stored
 from headwater.model.errors import ConnectorError, StoreFull
-from headwater.model.ids import AppId, InstanceId
-from headwater.model.keys import WrongKey
-from headwater.model.quoting import listed, quoted
-from headwater.model.store_contract import Transaction
-from headwater.model.store_layout import TERM_KEY
+from headwater.model.ids import AppId
 from headwater.runtime.wakeup import Doze
 from headwater.spark.log_context import thread_of
 from headwater.storage.lmdb_store import LmdbStore
@@ -49,8 +29,6 @@ from headwater.workers.clock import now_us
 
 log = logging.getLogger(__name__)
 
-POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts of it
-ROW_BYTES_GUESSED: Final = 1_000.0  # of a source that has brought none: what it may bring is bounded in bytes
 IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
 MANY_SOURCES: Final = 16  # from so many on their rows are gathered: a commit for each would cost more than the wait
 GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes longer to ask them all anyway
@@ -62,52 +40,17 @@ CLOSE_S: Final = (
 )
 
 
-@dataclass(slots=True)
-class SourceTask:
+@dataclass(slots=True, kw_only=True)
+class SourceTask(OpenSource):
     """One source at work."""
 
-    app: AppId
-    name: str
-    number: int  # among the flow's declarations: names its position
     spec: SourceSpec
-    reader: SourceReader
-    outlets: tuple[Outlet, ...]
-    record: ConnectorRecord
     locks: Locks  # on what it needs for itself, until it is closed
-    on_stored: Callable[[Position], None] | None = None  # told of every commit, if the source acknowledges
     descriptor: int | None = None  # by which its rows come
     idle_until_us: int = 0
-    ended: bool = False
-    is_exhausted: bool = False  # it has ended by itself, and was not stopped with its app
     is_closing: bool = False
     closed: threading.Event = field(default_factory=threading.Event)
     paused: bool = False
-    has_giants: bool = False  # it has brought rows that are too large, which was said
-    batches: int = 0
-    rows: int = 0  # stored since it was opened
-    row_bytes: float = ROW_BYTES_GUESSED  # that its latest rows took in the queues, each
-    _sampled: float = 0.0
-
-    def stamps(self, rows: int, born_us: int, share: float) -> tuple[Stamp, ...]:
-        """Return the stamp of this batch: its part of the sample, evenly over time."""
-        self._sampled += rows * share
-        count = int(self._sampled)
-        self._sampled -= count
-        return (Stamp(born_us, count),) if count else ()
-
-
-@dataclass(slots=True)
-class _Offer:
-    """Rows that a source has ready, laid out for the commit."""
-
-    task: SourceTask
-    rows: Rows | None  # None says that the source has ended
-    puts: list[tuple[int, int, bytes]] = field(default_factory=list)  # instance, rows, entry
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes the queues get."""
-        return sum(len(encoded) for _, _, encoded in self.puts)
 
 
 class SourcePump:
@@ -127,15 +70,12 @@ class SourcePump:
         on_crash: Callable[[BaseException], None],
     ) -> None:
         """Begin without sources."""
-        self._store, self._term, self._pressure, self._queues = store, term, pressure, queues
-        self._rows_max = max(1, min(POLL_ROWS_MAX, pressure.config.app_rows // 4))
-        self._underway = Underway()
-        self._counting = threading.Lock()  # around the pressure and what is under way: several threads read sources
+        self._turn = SourceTurn(
+            store, term, now_us, pressure, queues, sample_share=sample_share, counting=threading.Lock()
+        )
         self._any_paused = False
-        self._sample_share = sample_share
         self._post, self._on_failed = post, on_failed
         self._on_store_full, self._on_crash = on_store_full, on_crash
-        self._schemas = Schemas()
         self._tasks: list[SourceTask] = []
         self._lock = threading.Lock()  # around a pass over sources: removal waits for it
         self._doze = Doze()
@@ -210,8 +150,8 @@ class SourcePump:
             offers, wait_us = self._poll([task])
             self._any_paused |= task.paused
             with self._lock:
-                self._commit([offer for offer in offers if not offer.task.ended])
-            self._let_go(offers)
+                self._commit([offer for offer in offers if not offer.source.ended])
+            self._turn.let_go(offers)
             if wait_us > 0:
                 threading.Event().wait(min(wait_us / 1e6, IDLE_MAX_S))
         self._close(task)
@@ -222,103 +162,54 @@ class SourcePump:
         What the first have ready must not wait until the last of a hundred has been asked.
         """
         waits_us = [int(IDLE_MAX_S * 1e6)]
-        self._measure()  # also without sources: what was under way is forgotten when it is counted
+        self._turn.measure()  # also without sources: what was under way is forgotten when it is counted
         for start in range(0, len(tasks), COMMIT_SOURCES):
             offers, wait_us = self._poll(tasks[start : start + COMMIT_SOURCES])
             self._commit(offers)
-            self._let_go(offers)
+            self._turn.let_go(offers)
             waits_us.append(wait_us)
         self._any_paused = any(task.paused for task in tasks)
         return min(waits_us)
 
-    def _poll(self, tasks: Sequence[SourceTask]) -> tuple[list[_Offer], int]:
+    def _poll(self, tasks: Sequence[SourceTask]) -> tuple[list[Offer], int]:
         """Ask every source that may bring rows; return what they have, and for how long nobody has more."""
-        offers: list[_Offer] = []
+        offers: list[Offer] = []
         now = now_us()
         wake_at = now + int(IDLE_MAX_S * 1e6)
-        self._measure()
+        self._turn.measure()
         for task in tasks:
             if now < task.idle_until_us:
                 wake_at = min(wake_at, task.idle_until_us)
                 continue
-            rows_max = self._rows_allowed(task)
+            rows_max = self._turn.rows_allowed(task)
             task.paused = rows_max == 0
             if task.paused:
                 continue
-            offer = self._ask(task, rows_max, now)
+            offer = self._ask(task, rows_max)
             if offer is not None:
-                self._bring(offer)
                 offers.append(offer)
             wake_at = min(wake_at, task.idle_until_us)
         return offers, 0 if offers else wake_at - now_us()
 
-    def _measure(self) -> None:
-        """Tell the pressure what waits: what the scheduler knows, and what is on its way there."""
-        with self._counting:
-            held = self._queues.bytes_held + self._underway.uncounted(self._queues)
-            self._pressure.measure(held, self._underway.rows_of_app(self._queues), self._underway.in_hand())
-
-    def _rows_allowed(self, task: SourceTask) -> int:
-        """Return how many rows a source may bring now: as many as there is room for, or none if it is to pause."""
-        with self._counting:
-            if not self._pressure.may_read(task.app, task.spec.can_wait):
-                return 0
-            if not task.spec.can_wait:
-                return self._rows_max
-            return max(1, min(self._rows_max, int(self._pressure.room() / task.row_bytes)))
-
-    def _bring(self, offer: _Offer) -> None:
-        """Count what a source has brought, from now until the scheduler does."""
-        task, rows, size = offer.task, sum(rows for _, rows, _ in offer.puts), offer.bytes
-        if rows:
-            assert offer.rows is not None
-            task.row_bytes = size / offer.rows.batch.num_rows
-        with self._counting:
-            self._underway.brought(id(task), task.app, rows, size)
-            self._pressure.brought(task.app, rows, size)
-
-    def _let_go(self, offers: Sequence[_Offer]) -> None:
-        with self._counting:
-            for offer in offers:
-                self._underway.let_go(id(offer.task))
-
-    def _ask(self, task: SourceTask, rows_max: int, now: int) -> _Offer | None:
+    def _ask(self, task: SourceTask, rows_max: int) -> Offer | None:
         """Return what a source has; whatever goes wrong with it, or with its rows, is no concern of any other."""
         try:
-            return self._offer_of(task, rows_max, now)
-        except BaseException as failure:  # a user's iterable or generator may raise anything, SystemExit too
+            answer = self._turn.ask(task, rows_max)
+        except ConnectorError as failure:
             self._fail(task, failure)
             return None
+        if isinstance(answer, Idle):
+            task.idle_until_us = answer.until_us
+            if task.descriptor is not None:
+                self._doze.watch(task.descriptor)
+            return None
+        if answer.rows is None:
+            self._close(task)
+        return answer
 
-    def _offer_of(self, task: SourceTask, rows_max: int, now: int) -> _Offer | None:
-        match task.reader.poll(rows_max, now):
-            case Rows() as brought:
-                answer = self._without_giants(task, brought)
-                missing = _missing_key(task.outlets, answer.batch)
-                if missing is None:
-                    return self._lay_out(task, answer)
-                names = listed(answer.batch.schema.names)
-                raise ConnectorError(f"source {task.name!r} has no column {quoted(missing)} to key by, only: {names}")
-            case Idle(until_us):
-                task.idle_until_us = until_us
-                if task.descriptor is not None:
-                    self._doze.watch(task.descriptor)
-            case Ended():
-                self._close(task)
-                return self._lay_out_end(task)
-        return None
-
-    def _without_giants(self, task: SourceTask, rows: Rows) -> Rows:
-        sieved = without_giants(rows)
-        if sieved.too_large and not task.has_giants:
-            task.has_giants = True
-            what = "source %s brings rows of more than %d bytes, which no queue takes: they are left out and counted"
-            log.warning(what, task.name, ROW_BYTES_MAX)
-        return sieved
-
-    def _fail(self, task: SourceTask, failure: BaseException) -> None:
+    def _fail(self, task: SourceTask, failure: ConnectorError) -> None:
         """Tell it first: an app whose sources have all ended has finished, and nobody would hear of the failure."""
-        self._on_failed(task, failure if isinstance(failure, ConnectorError) else _wrapped(task, failure))
+        self._on_failed(task, failure)
         task.ended = True
         self._close(task)
 
@@ -330,88 +221,16 @@ class SourcePump:
             self._doze.forget(task.descriptor)
         close_source(task)
 
-    def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
-        """Encode outside the transaction, so that the commit is short."""
-        offer = _Offer(task, rows)
-        batch = rows.batch
-        if batch.num_rows == 0:
-            return offer
-        now = now_us()
-        stamps = task.stamps(batch.num_rows, rows.due_us if rows.due_us is not None else now, self._sample_share)
-        offer.puts = lay_out(
-            rows, task.outlets, task.number, self._schemas, batches=task.batches, stamps=stamps, now_us=now
-        )
-        task.batches += 1
-        return offer
-
-    def _lay_out_end(self, task: SourceTask) -> _Offer:
-        """Tell those who wait for time that no row will follow."""
-        return _Offer(task, None, lay_out_end(task.outlets, task.number, now_us()))
-
-    def _commit(self, offers: Sequence[_Offer]) -> None:
+    def _commit(self, offers: Sequence[Offer]) -> None:
         while offers and not self._stopping:
             try:
-                self._post(self._commit_once(offers))
+                self._post(self._turn.commit(offers))
                 for offer in offers:
-                    _tell_stored(offer)
+                    tell_stored(offer)
                 return
             except StoreFull as full:  # nothing was stored; the rows are still in our hands
                 self._on_store_full(str(full))
                 threading.Event().wait(STORE_FULL_RETRY_S)
-
-    def _commit_once(self, offers: Sequence[_Offer]) -> list[Event]:
-        events: list[Event] = []
-        records: list[ConnectorRecord] = []
-        with self._store.write() as txn:
-            if txn.get(TERM_KEY) != self._term:
-                raise StoreFull("the store belongs to another node now")
-            for offer in offers:
-                events += self._make_room(txn, offer)
-                records.append(self._store_offer(txn, offer, events))
-        with self._counting:
-            for event in events:
-                if isinstance(event, RowsPut):
-                    self._underway.stored(event)
-        for offer, record in zip(offers, records, strict=True):
-            offer.task.record = record
-            offer.task.rows += 0 if offer.rows is None else offer.rows.batch.num_rows
-        return events
-
-    def _store_offer(self, txn: Transaction, offer: _Offer, events: list[Event]) -> ConnectorRecord:
-        task, rows = offer.task, offer.rows
-        if rows is not None and offer.puts:
-            self._schemas.ensure(txn, task.app, self._schemas.known(rows.batch.schema))
-        for instance, record in put_all(txn, task.app, offer.puts):
-            events.append(RowsPut(instance, record.put_rows, record.put_bytes, record.put_marks))
-        before = task.record
-        if rows is None:
-            return before
-        return keep_position(txn, task.app, task.number, before, rows, len(task.outlets))
-
-    def _make_room(self, txn: Transaction, offer: _Offer) -> list[Event]:
-        """Shed the oldest rows of a source that cannot wait when the disk budget is used up."""
-        coming = offer.bytes
-        if offer.task.spec.can_wait or self._pressure.to_shed(coming) == 0:
-            return []
-        self._pressure.correct(self._bytes_held(txn))
-        excess = self._pressure.to_shed(coming)
-        if excess == 0:
-            return []
-        events: list[Event] = []
-        for target in sorted({target for target, _, _ in offer.puts}):
-            instance = InstanceId(offer.task.app, target)
-            queue = self._queues.find(instance)
-            shed = shed_oldest(txn, instance, excess, behind_rows=0 if queue is None else queue.rows_given)
-            excess -= shed.freed
-            events.append(RowsGone(instance, shed.record.taken_rows + shed.record.shed_rows, shed.record.gone_bytes))
-            if self._pressure.shed(shed.freed):
-                log.warning("the disk budget is used up: the oldest rows of queue %s are shed, and counted", instance)
-        return events
-
-    def _bytes_held(self, txn: Transaction) -> int:
-        """Return what waits in the store; the scheduler hears later of what was shed, and it would be shed again."""
-        records = [read_queue(txn, queue.instance) for queue in list(self._queues.all())]
-        return sum(record.put_bytes - record.gone_bytes for record in records)
 
 
 def open_source(
@@ -428,7 +247,19 @@ def open_source(
         raise
     on_stored = reader.stored if isinstance(reader, Acknowledging) else None
     descriptor = reader.fileno() if isinstance(reader, Watched) and not spec.blocking else None
-    return SourceTask(app, name, number, spec, reader, outlets, record, locks, on_stored, descriptor)
+    return SourceTask(
+        app=app,
+        name=name,
+        number=number,
+        reader=reader,
+        outlets=outlets,
+        record=record,
+        can_wait=spec.can_wait,
+        on_stored=on_stored,
+        spec=spec,
+        locks=locks,
+        descriptor=descriptor,
+    )
 
 
 def close_source(task: SourceTask) -> None:
@@ -447,24 +278,3 @@ def _wait_until_closed(tasks: Iterable[SourceTask]) -> None:
     for task in tasks:
         if task.spec.blocking and task.locks:
             task.closed.wait(CLOSE_S)
-
-
-def _tell_stored(offer: _Offer) -> None:
-    if offer.rows is None:  # only now: an app whose sources have ended and whose queues are empty is done
-        offer.task.ended = offer.task.is_exhausted = True
-    elif offer.task.on_stored is not None:
-        offer.task.on_stored(offer.rows.position)
-
-
-def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None:
-    """Return a column by which rows are to be spread and which they do not have."""
-    if batch.num_rows == 0:  # only a position, or lines that were left out before any column was known
-        return None
-    wanted = (column for outlet in outlets if len(outlet.targets) > 1 for column in outlet.key)
-    return next((column for column in wanted if column not in batch.schema.names), None)
-
-
-def _wrapped(task: SourceTask, failure: BaseException) -> ConnectorError:
-    told = isinstance(failure, pa.ArrowException | WrongKey)
-    what = str(failure) if told else f"{type(failure).__name__}: {failure}"
-    return ConnectorError(f"source {task.name!r} cannot go on: {what}")

@@ -1,1 +1,1 @@
-"""The imagined world: a virtual clock, a network and disks that fail by seed, and those who check what comes of it."""
+"""The simulator (deterministic, by seed): a virtual clock, a network and disks that fail, and checks of the outcome."""

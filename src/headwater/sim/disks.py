@@ -1,7 +1,7 @@
-"""Imagined disks: how long it takes until something is safe on a host's disk.
+"""Simulated disks: how long it takes until a write is durable on a host.
 
-A node says nothing about apps before what it stands on is written. A disk writes all that waits for it at once, and
-what comes meanwhile with the next time, so that nothing waits for longer than two of its times.
+A node sends no message about apps before the state behind it is durable (write-ahead). A disk writes in group commits:
+what comes during one goes with the next, so that nothing waits for longer than two of them.
 """
 
 from headwater.model.time import Duration, Instant
@@ -11,19 +11,18 @@ class Disks:
     """The disks of all hosts; they take no time unless they are made slow."""
 
     def __init__(self) -> None:
-        """Begin with disks that are quick."""
-        self._sync: dict[str, Duration] = {}  # of slow ones: how long they take for one time of writing
+        self._sync: dict[str, Duration] = {}  # of slow disks: how long one sync takes
         self._writing_until: dict[str, Instant] = {}
 
     def slow(self, address: str, sync: Duration) -> None:
-        """Let a host's disk take so long to write, or be as quick as it was with 0."""
+        """Let a host's disk take so long for a sync; 0 makes it quick again."""
         if sync:
             self._sync[address] = sync
         else:
             self._sync.pop(address, None)
 
     def sync_us(self, address: str) -> int:
-        """Return how long a host's disk takes to write."""
+        """Return how long a host's disk takes for a sync."""
         return self._sync.get(address, 0)
 
     def heal(self) -> None:
@@ -31,7 +30,7 @@ class Disks:
         self._sync.clear()
 
     def written_at(self, address: str, now: Instant) -> Instant:
-        """Return when something that is to be written now is safe."""
+        """Return when something that is written now is durable."""
         until = self._writing_until.get(address, now)
         sync = self._sync.get(address)
         if sync is None:

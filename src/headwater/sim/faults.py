@@ -1,7 +1,7 @@
-"""Misfortune as parts that combine: each strikes now and then, and what it began it also ends.
+"""Faults as parts that combine: each strikes now and then, and ends itself what it began.
 
 A fault draws all its chance from the story's generator, in the order of striking, and acts on the world at once or
-plans what it does later. What it leaves behind, such as a node that is gone for good, is the world's new truth.
+plans what it does later. Lasting damage, such as a node that is gone for good, changes what the world expects.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,13 +11,14 @@ from typing import Final, Protocol
 
 from headwater.model.errors import ConfigError
 from headwater.model.time import SECOND, Duration
+from headwater.sim.simulated_engine import Fate
 from headwater.sim.troubled import TroubledWorld
 
 Range = tuple[float, float]
 
 
 class Fault(Protocol):
-    """Something that goes wrong again and again."""
+    """A kind of fault, which strikes repeatedly."""
 
     @property
     def every_s(self) -> float:
@@ -25,13 +26,13 @@ class Fault(Protocol):
         ...
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Go wrong once."""
+        """Strike once."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashes:
-    """Hosts are gone without a word, several at once; most come back with their ids, and remember nothing."""
+    """Hosts crash, several at once; most come back with their ids and an empty memory."""
 
     every_s: float = 15.0
     at_once_max: int = 3
@@ -62,7 +63,7 @@ class Joins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaves:
-    """Nodes leave in good order."""
+    """Nodes leave the ring and tell the others so."""
 
     every_s: float = 30.0
 
@@ -75,12 +76,12 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drains:
-    """Nodes that run something leave for good; where rows flow, what they run moves to others first."""
+    """Nodes with instances leave for good; in stories with rows, their instances move to other nodes first."""
 
     every_s: float = 12.0
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Let one node leave that others can do without."""
+        """Let one node leave that may be drained."""
         busy = [address for address, node in sorted(world.nodes.items()) if node.hosting.hosted]
         able = [address for address in busy if world.may_drain(address)]
         if able and world.may_lose_one():
@@ -96,7 +97,7 @@ class RollingRestarts:
     pause_s: Range = (2.0, 6.0)
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Begin to restart all hosts that are there now."""
+        """Begin to restart all hosts that are up."""
         at_s = 0.0
         for address in world.hosts():
             world.timeline.after(int(at_s * SECOND), self._restart, world, address, rng.uniform(*self.down_s))
@@ -143,7 +144,7 @@ class SlowHosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowDisks:
-    """Some disks take long for every write, for a while; what is said of apps waits for it, of the ring not."""
+    """Some disks take long for every write, for a while; messages about apps wait for it, those of the ring do not."""
 
     every_s: float = 15.0
     at_once_max: int = 3
@@ -180,7 +181,7 @@ class CutLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateDevices:
-    """The devices behind some nodes are out of reach for a while, and send all later; where rows flow."""
+    """The devices behind some nodes are out of reach for a while, and send all later; in stories with rows."""
 
     every_s: float = 15.0
     at_once_max: int = 3
@@ -195,6 +196,33 @@ class LateDevices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostWorkers:
+    """Workers die in their turns, before the commit or behind it; where rows flow."""
+
+    every_s: float = 4.0
+    at_once_max: int = 3
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some workers die."""
+        for address in _some(sorted(world.nodes), rng, self.at_once_max):
+            world.doom_worker(address, rng.choice(list(Fate)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullDisks:
+    """Some nodes have no room for a commit for a while; where rows flow."""
+
+    every_s: float = 10.0
+    at_once_max: int = 2
+    lasts_s: Range = (0.2, 8.0)
+
+    def strike(self, world: TroubledWorld, rng: Random) -> None:
+        """Let some disks be full."""
+        for address in _some(sorted(world.nodes), rng, self.at_once_max):
+            world.fill_disk(address, rng.uniform(*self.lasts_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
     """The network falls into two or three sides that do not hear one another, for a while."""
 
@@ -203,7 +231,7 @@ class Partitions:
     lasts_s: Range = (5.0, 60.0)
 
     def strike(self, world: TroubledWorld, rng: Random) -> None:
-        """Part the network; a host that joins later is on the first side."""
+        """Partition the network; a host that joins later is on the first side."""
         sides = rng.randint(2, self.sides_max)
         side_of = {address: rng.randrange(sides) for address in world.hosts()}
         parts = [" ".join(one for one in side_of if side_of[one] == side) for side in range(sides)]
@@ -235,6 +263,8 @@ NAMED: Final[Mapping[str, tuple[Fault, ...]]] = {
     "slow-hosts": (SlowHosts(),),
     "slow-disk": (SlowDisks(),),
     "late-devices": (LateDevices(),),
+    "lost-workers": (LostWorkers(),),
+    "full-disks": (FullDisks(),),
     "churn": (Crashes(), Joins(), Leaves()),
     "drains": (Drains(every_s=4.0), Joins(every_s=8.0)),
     "stormy": (

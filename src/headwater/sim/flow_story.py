@@ -1,8 +1,7 @@
-"""The story of one seed with rows: flows run over a ring in trouble, and their sinks must have what they should.
+"""The story of one seed with rows: flows run under faults, and their sinks must get the expected rows.
 
-What they should have is what the same flows give on one engine that nothing disturbs. Rows may come in another order
-where several streams meet; a flow whose results depend on that, or on the clock, has to expect differences here as on
-real machines.
+The expected rows are those that the same flows write on one undisturbed engine. Rows may come in another order where
+several streams meet; the results of a flow that depend on that order, or on the clock, differ here as on real machines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +11,9 @@ from typing import Any, Final
 from headwater.dataflow.graph import Graph
 from headwater.model.time import SECOND
 from headwater.sim.faults import Fault
-from headwater.sim.flows import FlowWorld, Outputs
+from headwater.sim.flows import FlowWorld
 from headwater.sim.story import Failure, Story, StoryOutcome
+from headwater.sim.targets import Outputs
 from headwater.sim.troubled import Broken
 
 DONE_S: Final = 3_600  # of virtual time after healing, for all rows to arrive
@@ -33,7 +33,7 @@ class FlowStory(Story):
         written: str = "",
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        """Draw the world; `written` is how the user named the flows."""
+        """Draw the world; `written` is the user's name for the flows."""
         super().__init__(seed, faults, nodes, tell)
         self._graphs, self._expected, self._written = graphs, expected, written
 
@@ -58,7 +58,7 @@ class FlowStory(Story):
         self.world.run(self._rng.uniform(0, 6))
 
     def _finish(self) -> None:
-        """Demand that every row arrives, and what an undisturbed node would have written is written."""
+        """Demand that every row arrives, and that sinks get what an undisturbed node writes."""
         world = self.world
         done = world.run_until(lambda: world.is_done() or bool(world.troubles()), at_most=DONE_S)
         if world.troubles():
@@ -74,9 +74,9 @@ class FlowStory(Story):
     @property
     def rows_out(self) -> int:
         """Rows that all sinks have written."""
-        return sum(rows.total() for sinks in self.world.outputs.values() for rows in sinks.values())
+        return sum(self.world.targets.rows())
 
     @property
     def virtual_s(self) -> float:
-        """How long it took in virtual time."""
+        """The seconds of virtual time so far."""
         return self.world.timeline.now / SECOND

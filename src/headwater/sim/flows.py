@@ -1,21 +1,22 @@
-"""Nodes with engines: whole flows run in the imagined world, their rows on the way between nodes.
+"""Nodes with engines: whole flows run in the simulator, their rows carried between nodes.
 
-A node that crashes comes back with its disk: what is lost with a disk is for recovery to rebuild, not for this world.
-What an owner has agreed to is lost with a crash until it is written, which a slow disk takes its time for; nobody has
-heard of it before. An owner submits its apps again when it is back, as a real node does, which keeps them. A node that
-leaves first gives away what runs there, and then is gone, disk and all; but one that has an app's source, its sink or
-its owner is only restarted.
+A node that crashes comes back with its disk; this world does not cover the loss of disks, which is for recovery. An
+owner loses in a crash what it has agreed to and not yet written to a slow disk; no other node has heard of that, since
+messages wait for the write. An owner submits its apps again when it is back, as a real node does from its disk. A node
+that leaves first gives its instances away, and then is gone with its disk; a node with an app's source, sink or owner
+is only restarted.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from headwater.control.app_spec import app_spec
 from headwater.control.messages.events import (
     AwaitInstance,
     DrainWanted,
+    DurableRecord,
     EmptyInstance,
     MachineConfig,
     NodeEffect,
@@ -36,29 +37,27 @@ from headwater.engine.ledger import Ledger, whole_ledger
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
-from headwater.sim.simulated_engine import Disk, Row, SimulatedEngine, ledger_in, unsettled_in
+from headwater.sim.simulated_engine import Disk, Fate, SimulatedEngine, ledger_in, unsettled_in
+from headwater.sim.targets import Outputs, Targets
 from headwater.sim.troubled import Broken, TroubledWorld
 from headwater.sim.witness import Witness
 from headwater.storage.memory_store import MemoryStore
 
-BACK_S: Final = 25.0  # after which a node is back that elsewhere would be gone for good
+BACK_S: Final = 25.0  # until a node is back that in stories without rows would be gone for good
 ROWS_MAX: Final = 100_000  # of a flow that is to end: more would take minutes for every seed
 SECONDS_MAX: Final = 7 * 86_400
-TOLD_ROWS: Final = 3  # of those that are missing or too many
-
-Outputs = dict[str, Counter[str]]  # by sink: rows as texts, and how often
+TOLD_ROWS: Final = 3  # missing rows that a message quotes, and as many extra ones
 
 
 class PlantedNode(NodeMachine):
-    """A node with an engine behind it: the two tell one another what happens, until neither has anything to say."""
+    """A node with an engine: each handles the other's events until neither has more."""
 
     def __init__(self, own: Peer, config: MachineConfig, rng: Random, plant: SimulatedEngine) -> None:
-        """Put the two together."""
         super().__init__(own, config, rng, dock=plant)
         self.plant = plant
 
     def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
-        """Take what has happened, and return what to do in the world."""
+        """Handle an event in the node and the engine, and return the effects on the world."""
         out: list[NodeEffect] = []
         news: list[NodeEvent] = [event]
         match event:
@@ -83,12 +82,12 @@ class PlantedNode(NodeMachine):
         return out
 
     def deadline(self) -> Instant | None:
-        """Return when either wants to be told the time."""
+        """Return when the next timer of either is due."""
         known = [at for at in (super().deadline(), self.plant.deadline()) if at is not None]
         return min(known, default=None)
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         super().check()
         self.plant.check()
 
@@ -99,10 +98,9 @@ class FlowWorld(TroubledWorld):
     def __init__(
         self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
     ) -> None:
-        """Begin without nodes."""
         super().__init__(seed, nodes=nodes, zones=zones, links_fail=links_fail, witness=witness, links=links)
         self.graphs: dict[str, Graph] = {}
-        self.outputs: dict[str, Outputs] = {}
+        self.targets = Targets()
         self._stores: dict[str, MemoryStore] = {}
         self._accounts: dict[str, list[Ledger]] = {}  # of nodes that have left for good
         self.draining: set[str] = set()
@@ -115,16 +113,13 @@ class FlowWorld(TroubledWorld):
             peer,
             self._config_of(peer),
             rng,
-            SimulatedEngine(store, disk, lambda flow: self.graphs[flow.decode()], self._wrote),
+            SimulatedEngine(store, disk, lambda flow: self.graphs[flow.decode()], self.targets.open),
         )
-
-    def _wrote(self, app: str, sink: str, rows: list[Row]) -> None:
-        self.outputs.setdefault(app, {}).setdefault(sink, Counter()).update(map(as_text, rows))
 
     # --- flows --------------------------------------------------------------------------------------------------------
 
     def submit_flow(self, graph: Graph) -> None:
-        """Submit a flow somewhere, each of its sources somewhere."""
+        """Submit a flow to a random node, with each of its sources on a random node."""
         self.graphs[graph.name] = graph
         peers = [node.own for _, node in sorted(self.nodes.items()) if node.is_active]
         spec = app_spec(graph, [self.rng.choice(peers) for _ in graph.sources], graph.name.encode())
@@ -146,6 +141,11 @@ class FlowWorld(TroubledWorld):
             case NoteRefused(sender, why):
                 raise Broken(f"{address} refused what {sender} sent: {why}", address)
 
+    def _keep(self, address: str, record: DurableRecord) -> bool:
+        node = self.nodes[address]
+        assert isinstance(node, PlantedNode)
+        return not node.plant.disk.is_full and super()._keep(address, record)
+
     # --- misfortune ---------------------------------------------------------------------------------------------------
 
     def lose(self, address: str, *, back_s: float | None) -> None:
@@ -153,7 +153,7 @@ class FlowWorld(TroubledWorld):
         super().lose(address, back_s=BACK_S if back_s is None else back_s)
 
     def depart(self, address: str) -> None:
-        """Let a node leave for good, once all that runs there has moved; one that cannot go is restarted."""
+        """Let a node leave for good once its instances have moved; a node that cannot leave is restarted."""
         if not self.may_drain(address):
             self.lose(address, back_s=BACK_S)
         elif address not in self.draining:
@@ -162,7 +162,7 @@ class FlowWorld(TroubledWorld):
             self.tell(address, DrainWanted())
 
     def may_drain(self, address: str) -> bool:
-        """Whether nothing is at a node that cannot move, and enough others stay."""
+        """Whether a node has no source, sink or app of its own, which cannot move, and enough other nodes stay."""
         node = self.nodes[address]
         assert isinstance(node, PlantedNode)
         owns = any(owner == address for owner, _ in self.submitted.values())
@@ -171,11 +171,11 @@ class FlowWorld(TroubledWorld):
         return not owns and not reads and not writes and len(self.draining) + 1 < len(self.nodes) // 2
 
     def _is_placed(self, app: str, instance: int, lot: tuple[int, int]) -> bool:
-        """Whether an app's owner knows an instance to be where it has this lot, or to be fetched from there."""
+        """Whether the placement that an app's owner has written needs an instance's state under this lot."""
         return any(lot in one.lots() for one in self.placed(app) if one.instance == instance)
 
     def _gone(self, address: str) -> None:
-        """Let a node be gone to which nothing is owed any more; what it has done stays in the books."""
+        """Remove a drained node once no other node fetches from it; its part of the ledgers stays."""
         node = self.nodes.get(address)
         if node is None or address not in self.draining:
             return
@@ -209,16 +209,36 @@ class FlowWorld(TroubledWorld):
         return is_asked
 
     def send_devices_away(self, address: str, seconds: float) -> None:
-        """Let nothing come from the devices behind a node's sources for a while; they send it afterwards."""
+        """Cut off the devices behind a node's sources for a while; they send their rows afterwards."""
         node = self.nodes.get(address)
         if isinstance(node, PlantedNode):
             node.plant.offline_until = Instant(self.timeline.now + int(seconds * SECOND))
+
+    def doom_worker(self, address: str, fate: Fate) -> None:
+        """Let the worker of a node's next turn die in it."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            self.note(f"{address} is to lose a worker: {fate.value}", "lost workers")
+            node.plant.dooms.append(fate)
+
+    def fill_disk(self, address: str, seconds: float) -> None:
+        """Let no turn of a node commit for a while."""
+        node = self.nodes.get(address)
+        if isinstance(node, PlantedNode):
+            node.plant.disk.is_full = True
+            self.note(f"the disk of {address} is full for {seconds:.1f} s", "full disks")
+            self.later(seconds, self._empty_disk, node.plant)
+
+    def _empty_disk(self, plant: SimulatedEngine) -> None:
+        plant.disk.is_full = False
 
     def heal(self) -> None:
         """End all faults."""
         super().heal()
         for _, plant in self.plants():
             plant.offline_until = self.timeline.now
+            plant.disk.is_full = False
+            plant.dooms.clear()
 
     # --- the truth ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +249,7 @@ class FlowWorld(TroubledWorld):
             yield address, node.plant
 
     def is_done(self) -> bool:
-        """Whether every flow's sources have ended, nothing of it waits anywhere, and whoever is to leave has left."""
+        """Whether all sources have ended, no row waits in a queue, and all draining nodes have left."""
         return not self.draining and all(self._is_done(app) for app in self.graphs)
 
     def _is_done(self, app: str) -> bool:
@@ -248,16 +268,20 @@ class FlowWorld(TroubledWorld):
         living = (ledger_in(self._stores[address], one.graph, one.id) for address, one in known)
         return whole_ledger([*living, *self._accounts.get(app, ())])
 
+    def written(self, app: str) -> Outputs:
+        """Return what an app's sinks have written."""
+        return self.targets.written(app, (sink.name for sink in self.graphs[app].sinks))
+
     def check_outputs(self, expected: Mapping[str, Outputs]) -> None:
         """Raise unless every sink has what an undisturbed node writes, row for row, and the ledger balances."""
         for app in self.graphs:
             ledger = self.ledger(app)
             if not ledger.balanced or ledger.waiting:
                 raise Broken(f"the ledger of {app} does not balance: {ledger}")
+            written = self.written(app)
             for sink, rows in expected[app].items():
-                got = self.outputs.get(app, {}).get(sink, Counter())
-                if got != rows:
-                    raise Broken(f"{app}: {_difference(sink, rows, got)}")
+                if written[sink] != rows:
+                    raise Broken(f"{app}: {_difference(sink, rows, written[sink])}")
 
 
 def _difference(sink: str, expected: Counter[str], got: Counter[str]) -> str:
@@ -271,41 +295,20 @@ def _difference(sink: str, expected: Counter[str], got: Counter[str]) -> str:
     )
 
 
-def as_text(row: Row) -> str:
-    """Return a row as a text that is the same for equal rows; sums of floats may come in another order."""
-    return repr({name: _rounded(value) for name, value in sorted(row.items())})
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.9g}")
-        case dict():
-            return {name: _rounded(one) for name, one in sorted(value.items())}
-        case list():
-            return [_rounded(one) for one in value]
-    return value
-
-
 def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, seconds: None) -> Outputs:
     """Run a flow on one engine that nothing disturbs, and return what its sinks get.
 
-    Raises Broken if a function of it does, or if it has no end; `tell` hears of its rows and seconds on the way.
+    Raises Broken if a function of the flow raises or the flow does not end; `tell` gets its rows and seconds so far.
     """
-    outputs: Outputs = {sink.name: Counter() for sink in graph.sinks}
-    plant = SimulatedEngine(
-        MemoryStore(),
-        Disk(Random(0), lambda: 0),
-        lambda flow: graph,
-        lambda app, sink, rows: outputs[sink].update(map(as_text, rows)),
-    )
+    targets = Targets()
+    plant = SimulatedEngine(MemoryStore(), Disk(Random(0), lambda: 0), lambda flow: graph, targets.open)
     everything = [*range(graph.instance_count), *(-1 - number for number in range(len(graph.sources)))]
     spec = app_spec(graph, [NOWHERE for _ in graph.sources], b"")
     for instance in everything:
         plant.carry_out(StartInstance(graph.name, instance, spec.chains[0], NOWHERE, b"", spec.key), Instant(0))
     app = plant.apps[graph.name]
     while not plant.is_done(graph.name):
-        if app.trouble is not None:  # then nothing is due any more
+        if app.trouble is not None:  # the engine has halted the app
             raise Broken(f"a function of {graph.name} raised: {app.trouble}")
         at = plant.deadline()
         rows = sum(source.record.stored for source in app.sources.values())
@@ -315,7 +318,7 @@ def undisturbed(graph: Graph, tell: Callable[[int, float], None] = lambda rows, 
             )
         tell(rows, plant.now / SECOND)
         plant.advance(at)
-    return outputs
+    return targets.written(graph.name, (sink.name for sink in graph.sinks))
 
 
 NOWHERE: Final = Peer(key_of("nowhere"), "nowhere", "nowhere")

@@ -1,8 +1,8 @@
-"""An imagined network: latency by distance, bandwidth, loss, duplicates, reordering, partitions, slow and dead hosts.
+"""A simulated network: latency by distance, bandwidth, loss, duplicates, reordering, partitions, slow and dead hosts.
 
 Hosts lie on a plane, those of a zone close together. A host carries one peer or several, each with its own address:
-they share its link, and are slow, cut off and parted together, but always hear one another. All chance comes from one
-seeded generator, drawn in the order of sending, so the same sends in the same order meet the same fate.
+they share its link, and are slow, cut off and partitioned together, but always hear one another. All chance comes from
+one seeded generator, drawn in the order of sending, so the same sends in the same order have the same outcome.
 """
 
 import math
@@ -12,21 +12,21 @@ from typing import Final
 
 from headwater.model.time import MILLISECOND, SECOND, Duration, Instant
 
-PLANE: Final = 1_000.0  # the width of the world; light needs `across` from one side to the other
+PLANE: Final = 1_000.0  # the width of the world; a message needs `across` from one side to the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """How the links are."""
+    """Latency, bandwidth and faults of the links."""
 
     across: Duration = Duration(80 * MILLISECOND)  # one way over the whole plane
     floor: Duration = Duration(1 * MILLISECOND)  # one way between neighbours
     jitter: float = 0.1  # of the delay
     loss: float = 0.0
     duplication: float = 0.0
-    reordering: float = 0.0  # of messages that are held up for as long again as their way takes
+    reordering: float = 0.0  # the share of messages that are delayed by up to their latency again
     bytes_per_s: int = 0  # of a host's own link; 0: no limit
-    queue_bytes: int = 32 << 20  # that wait for a host's link; what does not fit is dropped, as real nodes do it
+    queue_bytes: int = 32 << 20  # the send queue of a host's link; what does not fit is dropped, as on real nodes
 
 
 @dataclass(slots=True)
@@ -36,15 +36,14 @@ class _Host:
     y: float
     zone: str
     slowness: float = 1.0  # how many times longer everything takes
-    urgent_until: Instant = field(default=Instant(0))  # the link is busy with what may not wait
-    busy_until: Instant = field(default=Instant(0))  # and with anything at all
+    urgent_until: Instant = field(default=Instant(0))  # the link is busy with messages that are not bulky
+    busy_until: Instant = field(default=Instant(0))  # the link is busy with any message
 
 
 class Network:
-    """All hosts and what is between them."""
+    """All hosts and the links between them."""
 
     def __init__(self, rng: Random, links: Links | None = None) -> None:
-        """Begin without hosts."""
         self.rng = rng
         self.links = links or Links()
         self.sent = self.lost = 0
@@ -69,18 +68,18 @@ class Network:
         return self._hosts[address].name
 
     def way_us(self, one: str, other: str) -> float:
-        """Return how long a message takes from one host to another, without chance."""
+        """Return the latency from one host to another, without jitter."""
         here, there = self._hosts[one], self._hosts[other]
         far = math.hypot(here.x - there.x, here.y - there.y) / PLANE
         return (self.links.floor + far * self.links.across) * max(here.slowness, there.slowness)
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether it matters how long messages are."""
+        """Whether links have a bandwidth, so that the length of messages matters."""
         return self.links.bytes_per_s > 0
 
     def arrivals(self, one: str, other: str, size_bytes: int, now: Instant, *, bulky: bool = False) -> list[Instant]:
-        """Return when a message arrives: once, twice or never; what is bulky lets all others pass."""
+        """Return when a message arrives: once, twice or never; bulky ones let all others overtake them."""
         self.sent += 1
         links, rng = self.links, self.rng
         leaves = None
@@ -96,7 +95,7 @@ class Network:
         return [Instant(int(time)) for time in times]
 
     def _leaves_at(self, one: str, size_bytes: int, now: Instant, *, bulky: bool) -> Instant | None:
-        """Return when the last byte is on the link; None if it has no room to wait."""
+        """Return when the last byte is on the link; None if the send queue is full."""
         links, host = self.links, self._hosts[one]
         if not links.bytes_per_s:
             return now
@@ -111,7 +110,7 @@ class Network:
         return host.urgent_until
 
     def waits(self, address: str, now: Instant) -> Duration:
-        """Return how long it takes until all that waits for a host's link has left."""
+        """Return how long it takes until a host's send queue is empty."""
         return Duration(max(0, self._hosts[address].busy_until - now))
 
     def _shaken(self, way: float) -> float:
@@ -124,7 +123,7 @@ class Network:
     # --- misfortune ---------------------------------------------------------------------------------------------------
 
     def part(self, sides: dict[str, int]) -> None:
-        """Cut the network into sides that do not hear one another."""
+        """Partition the network into sides that do not hear one another."""
         self._side = {self.host(address): side for address, side in sides.items()}
 
     def cut(self, one: str, other: str) -> None:
@@ -136,15 +135,15 @@ class Network:
         self._cut.discard((self.host(one), self.host(other)))
 
     def slow(self, address: str, slowness: float) -> None:
-        """Let a host be slow, or as quick as it was with 1.0."""
+        """Let a host be so many times slower; 1.0 makes it quick again."""
         self._hosts[address].slowness = slowness
 
     def worsen(self, **links: float) -> None:
-        """Change how the links are."""
+        """Change the given properties of all links."""
         self.links = replace(self.links, **links)  # type: ignore[arg-type]
 
     def heal(self) -> None:
-        """Let every message arrive again."""
+        """End all faults of the network."""
         self._side, self._cut = {}, set()
         self.worsen(loss=0.0, duplication=0.0, reordering=0.0)
         for host in self._hosts.values():
@@ -158,6 +157,6 @@ class Network:
         return here == there or (self._side.get(here, 0) == self._side.get(there, 0) and (here, there) not in self._cut)
 
     def touch_is_free(self, one: str, other: str) -> bool:
-        """Whether two hosts hear each other without hindrance: nothing is cut, and neither is slow."""
+        """Whether two hosts hear each other freely: no link between them is cut, and neither is slow."""
         is_slow = self._hosts[one].slowness > 1 or self._hosts[other].slowness > 1
         return not is_slow and self.connected(one, other) and self.connected(other, one)

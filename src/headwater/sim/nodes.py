@@ -1,4 +1,4 @@
-"""Whole nodes in one process: apps are submitted, nodes come and go, and it is known what should run where."""
+"""Whole nodes in one process: apps are submitted, nodes come and go, and the world knows what should run where."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,6 +11,7 @@ from headwater.control.messages.app_messages import BULKY, AnyNodeMessage, AppSp
 from headwater.control.messages.events import (
     AppEndWanted,
     AppSubmitted,
+    DurableRecord,
     LeaveWanted,
     MachineConfig,
     MessageReceived,
@@ -22,6 +23,9 @@ from headwater.control.messages.events import (
     NoteAppEnded,
     NoteAppRuns,
     NoteStewardFound,
+    Persist,
+    Persisted,
+    Refused,
     SendMessage,
 )
 from headwater.control.node import NodeMachine
@@ -55,7 +59,7 @@ class NodeWorld(World[NodeMachine]):
         """Begin without nodes; `on_wire` encodes and decodes every message."""
         super().__init__(seed, zones=zones, links=links, check_each=check_each)
         self.config = config or MachineConfig()
-        self.submitted: dict[str, tuple[str, Instant]] = {}  # where an app was submitted, and when
+        self.submitted: dict[str, tuple[str, Instant]] = {}  # the node an app was submitted to, and when
         self.specs: dict[str, AppSpec] = {}
         self.runs_since: dict[str, Instant] = {}
         self.ended: set[str] = set()
@@ -87,7 +91,7 @@ class NodeWorld(World[NodeMachine]):
         return peer.address
 
     def leave(self, address: str) -> None:
-        """Let a node leave in good order."""
+        """Let a node leave the ring and tell the others so."""
         self.tell(address, LeaveWanted())
         self.crash(address)
 
@@ -137,9 +141,39 @@ class NodeWorld(World[NodeMachine]):
                 self.ended.add(app)
             case NoteStewardFound(_, _, hops):
                 self.steward_hops.append(hops)
+            case Persist():
+                self._persist(address, effect)
+
+    def _persist(self, address: str, effect: Persist) -> None:
+        """Have a record written when the disk gets to it."""
+        written = self.disks.written_at(address, self.timeline.now)
+        if written <= self.timeline.now:
+            self._written(self.machines[address], effect)
+        else:
+            self.timeline.at(written, self._written, self.machines[address], effect)
+
+    def _written(self, machine: NodeMachine, effect: Persist) -> None:
+        """Carry out what waited for a record, unless the node was lost before, or the disk refuses it."""
+        address = machine.own.address
+        if self.machines.get(address) is not machine:
+            return
+        if not self._keep(address, effect.record):
+            self.tell(address, Refused(effect.record, "the disk is full"))
+            return
+        for one in effect.then:
+            match one:
+                case SendMessage(to, message):
+                    self.transmit(address, to, self._as_sent(message))
+                case _:
+                    self._do(address, one)
+        self.tell(address, Persisted(effect.record))
+
+    def _keep(self, address: str, record: DurableRecord) -> bool:
+        """Keep a record of a node if there is room; here nodes come back with an empty memory and no disk."""
+        return True
 
     def _send(self, address: str, to: str, message: AnyNodeMessage) -> None:
-        """Send what is said of the ring at once, and what is said of apps when it is safe on the disk."""
+        """Send messages of the ring at once, and messages about apps when the state behind them is durable."""
         written = self.disks.written_at(address, self.timeline.now) if type(message) in _ABOUT_APPS else None
         if written is None or written <= self.timeline.now:
             self.transmit(address, to, message)
@@ -159,7 +193,7 @@ class NodeWorld(World[NodeMachine]):
     # --- the truth ----------------------------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
-        """Return what is not yet as it should be: ring, trees and apps."""
+        """Return what is wrong with the ring, the trees and the apps, as lines to read."""
         rings = {address: node.ring for address, node in self.nodes.items()}
         found = ring_faults(rings, self.config.overlay.leaf_side)
         for app in self.specs:
@@ -175,13 +209,13 @@ class NodeWorld(World[NodeMachine]):
         return app not in self.end_wanted and not self._app_faults(app)
 
     def members(self, app: str) -> list[str]:
-        """Return who is in an app's tree to hear what goes down there."""
+        """Return the members of an app's tree."""
         key = self.specs[app].key
         trees = {address: node.trees.status().get(key) for address, node in self.nodes.items()}
         return sorted(address for address, tree in trees.items() if tree is not None and tree.is_member)
 
     def app_faults(self, app: str) -> list[str]:
-        """Return what is not yet as it should be with one app and its tree."""
+        """Return what is wrong with one app and its tree."""
         return self._app_faults(app)
 
     def _app_faults(self, app: str) -> list[str]:
@@ -220,7 +254,7 @@ class NodeWorld(World[NodeMachine]):
         return hosts
 
     def _remains(self, app: str) -> list[str]:
-        """Return what is there of an app that should be gone."""
+        """Return what is left of an app that should be gone."""
         runs = [f"{app} should have ended, and {number} runs on {where}" for number, where in self._hosts(app).items()]
         return runs + [f"{app} should have ended, and {address} is in its tree" for address in self.members(app)]
 
@@ -239,13 +273,13 @@ class NodeWorld(World[NodeMachine]):
         return [f"{spec.name}: {fault}" for fault in faults if fault is not None]
 
     def unreached(self, app: str) -> list[str]:
-        """Return why something that goes down an app's tree would not reach all its members."""
+        """Return why a multicast down an app's tree would not reach all its members."""
         key = self.specs[app].key
         faults = (self._way_fault(address, key, also_down=True) for address in self.members(app))
         return [f"{app}: {fault}" for fault in faults if fault is not None]
 
     def _way_fault(self, address: str, key: NodeId, *, also_down: bool = False) -> str | None:
-        """Follow the parents from a node to the root; nothing comes down to a child that its parent does not know."""
+        """Follow the parents from a node to the root, and for the way down also whether each knows its child."""
         root = owner_among((node.own for node in self.nodes.values()), key).address
         child: NodeId | None = None
         for _ in range(len(self.nodes) + 1):

@@ -1,4 +1,4 @@
-"""Many peers of a ring in one process, and the truth about who should own what."""
+"""Many peers of a ring in one process, and an oracle of owners and leaf sets."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ from headwater.sim.world import World
 
 
 class RingWorld(World[Ring]):
-    """Peers of a ring, and nothing above it."""
+    """Peers of a ring, without the layers above it."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RingWorld(World[Ring]):
         return peer.address
 
     def leave(self, address: str) -> None:
-        """Let a peer leave in good order."""
+        """Let a peer leave the ring and tell the others so."""
         self.tell(address, LeavingWanted())
         self.crash(address)
 
@@ -97,11 +97,11 @@ class RingWorld(World[Ring]):
     # --- the truth ----------------------------------------------------------------------------------------------------
 
     def owner(self, key: NodeId) -> str:
-        """Return who should own a key."""
+        """Return the address of the peer that should own a key."""
         return owner_among((ring.own for ring in self.rings.values()), key).address
 
     def faults(self) -> list[str]:
-        """Return what is not yet as it should be: everybody active, with the leaves that are truly nearest."""
+        """Return which peers are not active or do not have the truly nearest peers as leaves."""
         return ring_faults(self.rings, self.config.leaf_side)
 
     def is_whole(self) -> bool:
@@ -110,7 +110,7 @@ class RingWorld(World[Ring]):
 
 
 def owner_among(peers: Iterable[Peer], key: NodeId) -> Peer:
-    """Return who of these should own a key."""
+    """Return which of these peers should own a key."""
     best: Peer | None = None
     for peer in peers:
         if best is None or nearer(key, peer.id, best.id):
@@ -120,7 +120,7 @@ def owner_among(peers: Iterable[Peer], key: NodeId) -> Peer:
 
 
 def ring_faults(rings: Mapping[str, Ring], leaf_side: int) -> list[str]:
-    """Return what is not as it should be with these rings, which are all there are."""
+    """Return which of these peers, which are all of a ring, are not active or have wrong leaves."""
     peers = sorted(ring.own for ring in rings.values())
     found = []
     for ring in rings.values():

@@ -1,15 +1,17 @@
-"""A node's engine in the imagined world: the real scheduler, turns, queues and ledger, no Spark, threads or clocks.
+"""A node's engine in the simulator: the real scheduler, turns, queues and ledger, no Spark, threads or clocks.
 
 A worker's turn takes as long as its rows and its commit do in virtual time, and happens at its end: a node that crashes
-before has done nothing of it. Sources are polled when they are due, sinks hand their rows to the world in the
-transaction that takes them. What the store holds outlives the node, as a disk does.
+before has done nothing of it. Sources are polled when they are due. A sink's rows are in the world a while before the
+commit that takes them. What the store holds outlives the node, as a disk does.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from random import Random
-from typing import Any, Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -27,20 +29,23 @@ from headwater.control.messages.events import (
     StartInstance,
     StopInstance,
 )
-from headwater.dataflow.connectors import Ended, Idle, Rows, SourceReader, SourceSpec
+from headwater.dataflow.connectors import Idle, Position, SinkWriter
 from headwater.dataflow.graph import Graph
 from headwater.engine.channels import ORIGIN_BYTES, make_outbox, make_outboxes
 from headwater.engine.cuts import Unsettled, doubts_of, unsettled
-from headwater.engine.dequeue import advance, take
 from headwater.engine.events import (
     AppAdded,
     AppHalted,
     AppRemoved,
+    Dismiss,
     Effect,
     Event,
+    HireSpare,
     InstanceGained,
     InstanceGivenUp,
     LetGo,
+    Recount,
+    ReportStoreFull,
     ReportTrouble,
     RowsGone,
     RowsPassed,
@@ -50,53 +55,67 @@ from headwater.engine.events import (
     TurnEnded,
     WakeWanted,
     WorkerJoined,
+    WorkerLost,
 )
 from headwater.engine.keyed_state import StateMemory
 from headwater.engine.ledger import Ledger, read_ledger
 from headwater.engine.moving import all_lots, begin_under
-from headwater.engine.plans import ChainPlan, Outlet, plan_chain, source_outlets
-from headwater.engine.positions import ConnectorRecord, read_record
+from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
+from headwater.engine.positions import read_record
+from headwater.engine.pressure import Pressure, PressureConfig, room_left
 from headwater.engine.queue_loading import queues_of, wake_us_of
-from headwater.engine.queue_records import QueueRecord, read_queue
+from headwater.engine.queue_records import QueueRecord
+from headwater.engine.recount import queues_in_doubt, recounted
 from headwater.engine.reports import TurnReport
 from headwater.engine.scheduler import Scheduler, SchedulerConfig
 from headwater.engine.schemas import Schemas
-from headwater.engine.source_commit import keep_position, lay_out, lay_out_end, put_all, without_giants
+from headwater.engine.sink_turn import OpenSink, SinkTurn, Written, keep_beginning
+from headwater.engine.source_turn import Offer, OpenSource, SourceTurn, tell_stored
 from headwater.engine.turn import Assignment, TurnRunner
+from headwater.model.errors import StoreFull
 from headwater.model.ids import AppId, InstanceId, WorkerId
 from headwater.model.peers import NodeId
-from headwater.model.store_contract import Store
+from headwater.model.store_contract import Store, Transaction
 from headwater.model.store_layout import LAST_APP_KEY, NAME_KEY, TERM_KEY, app_prefixes, app_record_key
 from headwater.model.terms import Lot
 from headwater.model.time import MILLISECOND, SECOND, Instant
 from headwater.operators.chain import OpenChain
 from headwater.storage.memory_store import MemoryStore
 
-BEGAN_US: Final = 1_767_225_600 * SECOND  # virtual time is told to operators from the first instant of 2026 on
+BEGAN_US: Final = 1_767_225_600 * SECOND  # for operators, virtual time begins with the first instant of 2026
 ALL: Final = 1 << 40
+WORKERS: Final = 2
+HIRED_AFTER: Final = SECOND  # Spark starts a task again, and the worker in it has to connect
+RETRY: Final = 500 * MILLISECOND  # after a commit of a source or a sink that found no room
 TURN_US: Final = 200  # of a turn, however few rows it has
 ROW_US: Final = 10
-TICK: Final = 5 * MILLISECOND  # between two looks at what the scheduler waits for, as a real node has it
+TICK: Final = 5 * MILLISECOND  # between two checks of the scheduler's deadline, as on a real node
 POLL_ROWS: Final = 100
-# What a source gives that has no pace of its own. A user's flow of some hundred rows would be through before the first
-# fault strikes; one of 100,000 has ended after a hundred seconds.
+# The rate of a source that has no pace of its own grows from slow to fast: a flow of some hundred rows would else be
+# through before the first fault strikes, and one of 100,000 still ends after a hundred seconds.
 FIRST_ROWS_PER_S: Final = 2.0
 DOUBLES_IN: Final = 8 * SECOND
 RATE_DOUBLINGS_MAX: Final = 20
 POLLS_PER_S: Final = 4
-BUSY_ROWS: Final = 5_000  # waiting in an app's queues, beyond which its sources wait too
-ROOM_BYTES: Final = 4 << 20  # of an app's rows; beyond it none of other nodes are taken
+BUSY_ROWS: Final = 5_000  # waiting in an app's queues; above it its sources pause (backpressure)
+ROOM_BYTES: Final = 4 << 20  # of an app's rows; above it rows of other nodes are refused
 
-Row = dict[str, Any]
+
+class Fate(Enum):
+    """In which step of its turn a worker dies."""
+
+    COMPUTING = "computing"
+    COMMITTED = "committed"
 
 
 @dataclass(slots=True)
 class Disk:
-    """How long a commit takes."""
+    """How long a commit takes, and whether there is room for one."""
 
     rng: Random
-    slow_us: Callable[[], int]  # up to so much more, while something is wrong with it
+    slow_us: Callable[[], int]  # the most that a slow disk adds
     commit_us: int = 300
+    is_full: bool = False
 
     def takes_us(self) -> int:
         """Draw how long the next commit takes."""
@@ -104,8 +123,24 @@ class Disk:
         return self.commit_us + (self.rng.randrange(slow_us) if slow_us else 0)
 
 
+class StoreOfTurns:
+    """A store as turns have it: it refuses what they commit while the disk is full."""
+
+    def __init__(self, store: Store, disk: Disk) -> None:
+        self._store, self._disk = store, disk
+        self.read = store.read
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Open a transaction, which commits nothing if there is no room for it."""
+        with self._store.write() as txn:
+            yield txn
+            if self._disk.is_full:
+                raise StoreFull("the disk is full")
+
+
 class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
-    """An app as the store knows it."""
+    """An app's record in the store."""
 
     name: str
     number: int
@@ -113,22 +148,17 @@ class SimulatedAppRecord(msgspec.Struct, array_like=True, frozen=True):
     flow: bytes
 
 
-@dataclass(slots=True)
-class Source:
+@dataclass(slots=True, kw_only=True)
+class SimulatedSource(OpenSource):
     """A source at work."""
 
-    number: int  # among the flow's declarations
-    reader: SourceReader
-    outlets: tuple[Outlet, ...]
-    record: ConnectorRecord
     due: Instant
     since: Instant
-    batches: int = 0
     has_pace: bool = False  # of its own: it has said when to ask again
-    ended: bool = False
+    in_hand: Offer | None = None  # what it has brought and the store had no room for
 
     def rows_per_s(self, now: Instant) -> float:
-        """Return how much it gives by now, if it has no pace."""
+        """Return its rate, if it has no pace of its own."""
         return FIRST_ROWS_PER_S * math.exp2(min((now - self.since) / DOUBLES_IN, RATE_DOUBLINGS_MAX))
 
 
@@ -140,7 +170,8 @@ class PlantApp:
     graph: Graph
     plans: dict[InstanceId, tuple[ChainPlan, OpenChain]]
     here: set[int] = field(default_factory=set)
-    sources: dict[int, Source] = field(default_factory=dict)  # by number among the sources
+    sources: dict[int, SimulatedSource] = field(default_factory=dict)  # by number among the sources
+    sinks: dict[int, OpenSink] = field(default_factory=dict)  # by the number of their queue
     trouble: str | None = None
 
     def is_sink(self, number: int) -> bool:
@@ -148,8 +179,7 @@ class PlantApp:
         return any(sink.instance == number for sink in self.graph.sinks)
 
 
-Written = Callable[[str, str, list[Row]], None]
-OpenSource = Callable[[str, SourceSpec, Any], SourceReader]
+OpenWriter = Callable[[str, str, Position | None], SinkWriter]
 
 
 class SimulatedEngine:
@@ -157,21 +187,33 @@ class SimulatedEngine:
 
     store: Store
 
-    def __init__(self, store: MemoryStore, disk: Disk, graph_of: Callable[[bytes], Graph], written: Written) -> None:
-        """Begin on a store, new or not; `written` is told of rows that a sink has taken."""
-        self.store, self.disk, self._graph_of, self._written = store, disk, graph_of, written
+    def __init__(self, store: MemoryStore, disk: Disk, graph_of: Callable[[bytes], Graph], writer: OpenWriter) -> None:
+        """Begin on a store, new or not; `writer` opens what an app's sink writes to."""
+        self.store, self.disk, self._graph_of, self._open_writer = store, disk, graph_of, writer
         self.schemas = Schemas()
         self.name, self._term = self._own()
         self.apps: dict[str, PlantApp] = {}
         self.offline_until = Instant(0)  # the devices behind the sources are away until then
-        self._scheduler = Scheduler(SchedulerConfig(workers=2, spares_max=0))
+        self._scheduler = Scheduler(SchedulerConfig(workers=WORKERS, spares_max=1))
         self._memory = StateMemory()
         self._turns: dict[WorkerId, tuple[Instant, tuple[Assignment, ...]]] = {}
+        pressure = Pressure(PressureConfig(app_rows=BUSY_ROWS))
+        self._turns_store = StoreOfTurns(store, disk)
+        self._source_turn = SourceTurn(
+            self._turns_store, self._term, lambda: self._now_us, pressure, self._scheduler.queues
+        )
+        self._sink_turn = SinkTurn(self._turns_store, self._term, lambda: self._now_us)
         self._sinks_due: dict[InstanceId, Instant] = {}
+        self._written: dict[InstanceId, tuple[Instant, Written]] = {}  # and when the commit behind it is
         self._news: list[NodeEvent] = []
         self.now = Instant(0)
-        for worker in (1, 2):
-            self._tell(WorkerJoined(WorkerId(worker)))
+        self.dooms: list[Fate] = []  # how the workers of the next turns die
+        self.workers_lost = 0
+        self._bereft: set[InstanceId] = set()  # instances whose last turn was lost with its worker
+        self._last_worker = 0
+        self._hired: list[tuple[Instant, bool]] = []  # when the next workers join, and whether they are spares
+        for _ in range(WORKERS):
+            self._join(spare=False)
 
     def _own(self) -> tuple[bytes, bytes]:
         with self.store.write() as txn:
@@ -187,11 +229,11 @@ class SimulatedEngine:
 
     def room_bytes(self, app: AppId) -> int:
         """Return how many bytes an app's queues may still take."""
-        queues = self._scheduler.queues.all()
-        return max(0, ROOM_BYTES - sum(queue.bytes_held for queue in queues if queue.instance.app == app))
+        _, part = self._app_of(InstanceId(app, 0))
+        return room_left(self._scheduler.queues, app, part.here, ROOM_BYTES)
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
-        """Return how an instance is run; None if it is a sink's queue."""
+        """Return the plan of an instance; None if it is a sink's queue."""
         _, app = self._app_of(instance)
         return app.plans[instance][0] if instance in app.plans else None
 
@@ -201,13 +243,13 @@ class SimulatedEngine:
             return all_lots(snapshot, self.apps[app].id)
 
     def holds(self, app: str) -> bool:
-        """Whether anything of an app is in the store."""
+        """Whether the store has anything of an app."""
         return app in self.apps
 
     # --- what the node wants ------------------------------------------------------------------------------------------
 
     def reopen(self, now: Instant) -> list[NodeEvent]:
-        """Open what the store knows from before: what waits there has to go where it is wanted."""
+        """Open the apps that the store has from before a restart; report queues with rows to send on."""
         self.now = now
         with self.store.read() as snapshot:
             records = [msgspec.msgpack.decode(packed, type=SimulatedAppRecord) for _, packed in snapshot.scan(b"A")]
@@ -220,7 +262,7 @@ class SimulatedEngine:
         effect: StartInstance | AwaitInstance | EmptyInstance | StopInstance | NoteRowsPut | NoteRowsGone,
         now: Instant,
     ) -> list[NodeEvent]:
-        """Do what the node wants, and return what has come of it."""
+        """Carry out an effect of the node, and return the events that follow."""
         self.now = now
         match effect:
             case StartInstance(name, instance, _, _, flow, key, lot, _):
@@ -253,6 +295,8 @@ class SimulatedEngine:
         if app is None:
             return []
         self._tell(AppRemoved(app.id))
+        self._sinks_due = {one: at for one, at in self._sinks_due.items() if one.app != app.id}
+        self._written = {one: written for one, written in self._written.items() if one.app != app.id}
         with self.store.write() as txn:
             txn.delete(app_record_key(name))
             for prefix in app_prefixes(app.id):
@@ -290,7 +334,7 @@ class SimulatedEngine:
         return app
 
     def _begin(self, app: PlantApp, number: int, lot: Lot) -> None:
-        """See that what is here of an instance is of this placement."""
+        """Put an instance under the lot of this placement in the store."""
         instance = InstanceId(app.id, number)
         with self.store.write() as txn:
             begin_under(txn, self.plan(instance), instance, lot, app.here)
@@ -303,7 +347,7 @@ class SimulatedEngine:
             with self.store.read() as snapshot:
                 self._tell(WakeWanted(instance, wake_us_of(snapshot, app.graph, instance, self._now_us)))
         elif is_news:
-            self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
+            self._open_sink(name, app, instance)
         if is_news:
             self._news.append(InstanceOpened(name, number))
 
@@ -311,6 +355,8 @@ class SimulatedEngine:
         if number < 0:
             source = app.sources.pop(-1 - number, None)
             if source is not None:
+                if source.in_hand is not None:
+                    self._source_turn.let_go([source.in_hand])
                 source.reader.close()
         elif app.is_sink(number):
             self._gave_up(name, app, InstanceId(app.id, number))
@@ -319,10 +365,11 @@ class SimulatedEngine:
 
     def _gave_up(self, name: str, app: PlantApp, instance: InstanceId) -> None:
         """Turn the queue of an instance that nobody runs here any more into an outbox."""
+        self._written.pop(instance, None)  # not committed: whoever opens the sink again cuts it off
+        self._sinks_due.pop(instance, None)
         with self.store.write() as txn:
             make_outbox(txn, instance, self.schemas)
         app.here.discard(instance.number)
-        self._sinks_due.pop(instance, None)
         self._news.append(InstanceClosed(name, instance.number))
 
     def _read(self, app: PlantApp, number: int) -> None:
@@ -332,46 +379,97 @@ class SimulatedEngine:
         declared = [one.name for one in app.graph.declarations].index(name)
         with self.store.read() as snapshot:
             record = read_record(snapshot, app.id, declared)
-        reader = app.graph.sources[name].open(record.position)
-        app.sources[number] = Source(declared, reader, source_outlets(app.graph, name), record, self.now, self.now)
+        spec = app.graph.sources[name]
+        app.sources[number] = SimulatedSource(
+            app=app.id,
+            name=name,
+            number=declared,
+            reader=spec.open(record.position),
+            outlets=source_outlets(app.graph, name),
+            record=record,
+            can_wait=spec.can_wait,
+            due=self.now,
+            since=self.now,
+        )
+
+    def _open_sink(self, name: str, app: PlantApp, instance: InstanceId) -> None:
+        sink = next(sink.name for sink in app.graph.sinks if sink.instance == instance.number)
+        declared = [one.name for one in app.graph.declarations].index(sink)
+        with self.store.read() as snapshot:
+            record = read_record(snapshot, app.id, declared)
+        writer = self._open_writer(name, sink, record.position)
+        if record.position is None:
+            keep_beginning(self.store, app.id, declared, writer)
+        app.sinks[instance.number] = OpenSink(app=app.id, name=sink, number=declared, instance=instance, writer=writer)
+        self._sinks_due[instance] = Instant(self.now + self.disk.takes_us())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> Instant | None:
-        """Return when something is due."""
+        """Return when the next turn, sink, source or timer is due."""
         return min(self._dues(), default=None)
 
     def _dues(self) -> Iterator[Instant]:
         yield from (at for at, _ in self._turns.values())
-        yield from self._sinks_due.values()
+        yield from (at for at, _ in self._hired)
+        yield from (at for one, at in self._sinks_due.items() if one not in self._written)
+        yield from (at for at, _ in self._written.values())
         for _, source in self._reading():
             yield max(source.due, self.offline_until)
         wake_us = self._scheduler.deadline()
         if wake_us is not None:
             yield Instant(max(self.now + TICK, wake_us - BEGAN_US))
 
-    def _reading(self) -> Iterator[tuple[PlantApp, Source]]:
+    def _reading(self) -> Iterator[tuple[PlantApp, SimulatedSource]]:
         for app in self.apps.values():
             if app.trouble is None:
                 yield from ((app, source) for source in app.sources.values() if not source.ended)
 
     def advance(self, now: Instant) -> list[NodeEvent]:
-        """Let all happen that is due."""
+        """End the turns, write out the sinks and poll the sources that are due."""
         self.now = now
+        for at, spare in [one for one in self._hired if one[0] <= now]:
+            self._hired.remove((at, spare))
+            self._join(spare=spare)
         for worker, (at, assignments) in list(self._turns.items()):
             if at <= now:
                 del self._turns[worker]
-                self._tell(TurnEnded(worker, self._turn(assignments)))
-        for instance, at in list(self._sinks_due.items()):
+                self._end_turn(worker, assignments)
+        for instance, (at, _) in list(self._written.items()):
             if at <= now:
+                self._commit_written(instance)
+        for instance, at in list(self._sinks_due.items()):
+            if at <= now and instance not in self._written:
                 del self._sinks_due[instance]
-                self._write_out(instance)
+                self._write(instance)
         if self.offline_until <= now:
-            for app, source in list(self._reading()):
+            for _, source in list(self._reading()):
                 if source.due <= now:
-                    self._poll(app, source)
+                    self._poll(source)
         self._tell(SchedulerTicked())
         return self._told()
+
+    def _end_turn(self, worker: WorkerId, assignments: tuple[Assignment, ...]) -> None:
+        """Let a worker come to the end of its turn, or die in it: before the commit, or with nobody told of it.
+
+        Not twice in a row on the same instance: a row that is there whenever a worker dies is condemned in the end.
+        """
+        instances = {one.instance for one in assignments}
+        fate = self.dooms.pop(0) if self.dooms and not instances & self._bereft else None
+        if fate is None:
+            self._bereft -= instances
+            self._tell(TurnEnded(worker, self._turn(assignments)))
+            return
+        if fate is Fate.COMMITTED:
+            self._turn(assignments)
+        self.workers_lost += 1
+        self._bereft |= instances
+        self._hired.append((Instant(self.now + HIRED_AFTER), False))
+        self._tell(WorkerLost(worker))
+
+    def _join(self, *, spare: bool) -> None:
+        self._last_worker += 1
+        self._tell(WorkerJoined(WorkerId(self._last_worker), spare))
 
     def _told(self) -> list[NodeEvent]:
         news, self._news = self._news, []
@@ -380,60 +478,62 @@ class SimulatedEngine:
     def _turn(self, assignments: tuple[Assignment, ...]) -> list[TurnReport]:
         chains = {identity: opened for app in self.apps.values() for identity, opened in app.plans.items()}
         known = [one for one in assignments if one.instance in chains]
-        runner = TurnRunner(self.store, self._term, chains, lambda: self._now_us, self.schemas, self._memory)
+        runner = TurnRunner(self._turns_store, self._term, chains, lambda: self._now_us, self.schemas, self._memory)
         return runner.run(known)
 
-    def _poll(self, app: PlantApp, source: Source) -> None:
-        if self._scheduler.queues.rows_of_app.get(app.id, 0) > BUSY_ROWS:
+    def _poll(self, source: SimulatedSource) -> None:
+        if source.in_hand is not None:
+            self._store_offer(source, source.in_hand)
+            return
+        self._source_turn.measure()
+        allowed = self._source_turn.rows_allowed(source)
+        if allowed == 0:
             source.due = Instant(self.now + 20 * MILLISECOND)
             return
         rate = source.rows_per_s(self.now)
         rows_max = POLL_ROWS if source.has_pace else min(POLL_ROWS, max(1, round(rate / POLLS_PER_S)))
-        match source.reader.poll(rows_max, self._now_us):
-            case Rows() as rows:
-                self._take_in(app, source, rows)
-                pause_us = 0 if source.has_pace else round(rows.batch.num_rows * SECOND / rate)
-                source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
-            case Idle(until_us):
-                source.has_pace = True
-                source.due = Instant(max(self.now + MILLISECOND, until_us - BEGAN_US))
-            case Ended():
-                source.ended = True
-                self._put(app, source, lay_out_end(source.outlets, source.number, self._now_us), None)
+        answer = self._source_turn.ask(source, min(rows_max, allowed))
+        if isinstance(answer, Idle):
+            source.has_pace = True
+            source.due = Instant(max(self.now + MILLISECOND, answer.until_us - BEGAN_US))
+            return
+        self._store_offer(source, answer)
 
-    def _take_in(self, app: PlantApp, source: Source, rows: Rows) -> None:
-        rows = without_giants(rows)
-        puts = lay_out(
-            rows, source.outlets, source.number, self.schemas, batches=source.batches, stamps=(), now_us=self._now_us
-        )
-        source.batches += 1
-        self._put(app, source, puts, rows)
+    def _store_offer(self, source: SimulatedSource, offer: Offer) -> None:
+        """Commit what a source has brought; while there is no room, the rows stay in its hands."""
+        try:
+            events = self._source_turn.commit([offer])
+        except StoreFull:
+            source.in_hand, source.due = offer, Instant(self.now + RETRY)
+            return
+        source.in_hand = None
+        self._source_turn.let_go([offer])
+        for event in events:
+            self._tell(event)
+        tell_stored(offer)
+        rate, rows = source.rows_per_s(self.now), 0 if offer.rows is None else offer.rows.batch.num_rows
+        pause_us = 0 if source.has_pace else round(rows * SECOND / rate)
+        source.due = Instant(self.now + max(pause_us, MILLISECOND + self.disk.takes_us()))
 
-    def _put(self, app: PlantApp, source: Source, puts: list[tuple[int, int, bytes]], rows: Rows | None) -> None:
-        with self.store.write() as txn:
-            if rows is not None and puts:
-                self.schemas.ensure(txn, app.id, self.schemas.known(rows.batch.schema))
-            grown = put_all(txn, app.id, puts)
-            if rows is not None:
-                outlets = len(source.outlets)
-                source.record = keep_position(txn, app.id, source.number, source.record, rows, outlets)
-        for identity, record in grown:
-            self._tell(RowsPut(identity, record.put_rows, record.put_bytes, record.put_marks))
+    def _write(self, instance: InstanceId) -> None:
+        """Let a sink write some of what waits; the commit takes its time, and a crash before it undoes the write."""
+        _, app = self._app_of(instance)
+        written = self._sink_turn.write(app.sinks[instance.number])
+        if written is not None:
+            self._written[instance] = (Instant(self.now + self.disk.takes_us()), written)
 
-    def _write_out(self, instance: InstanceId) -> None:
-        """Let a sink take all that waits."""
-        name, app = self._app_of(instance)
-        sink = next(sink for sink in app.graph.sinks if sink.instance == instance.number)
-        while True:
-            with self.store.read() as snapshot:
-                taken = take(snapshot, instance, ALL, self.schemas, self._now_us)
-            if not taken.sequences:
-                return
-            with self.store.write() as txn:
-                record = advance(txn, taken, read_queue(txn, instance), self._now_us)
-            if taken.batch is not None:
-                self._written(name, sink.name, taken.batch.to_pylist())
-            self._tell(_gone(instance, record))
+    def _commit_written(self, instance: InstanceId) -> None:
+        """Commit what a sink has written; while there is no room, committing again is safe."""
+        _, written = self._written.pop(instance)
+        try:
+            events = self._sink_turn.commit([written])
+        except StoreFull:
+            self._written[instance] = (Instant(self.now + RETRY), written)
+            return
+        for event in events:
+            self._tell(event)
+        if written.leaves_more:
+            self._sinks_due[instance] = self.now
 
     def _app_of(self, instance: InstanceId) -> tuple[str, PlantApp]:
         return next((name, app) for name, app in self.apps.items() if app.id == instance.app)
@@ -460,8 +560,24 @@ class SimulatedEngine:
                 _, app = self._app_of(InstanceId(app_id, 0))
                 app.trouble = f"{trouble.operator}: {trouble.error}"
                 self._tell(AppHalted(app_id))
+            case Recount(instances):
+                self._recount(instances)
+            case HireSpare():
+                self._hired.append((Instant(self.now + HIRED_AFTER), True))
+            case Dismiss() | ReportStoreFull():
+                pass  # whoever is dismissed is asked no more, and a full disk is told to nobody here
             case _:
-                raise AssertionError(f"an imagined pool has no use for {effect}")
+                assert_never(effect)
+
+    def _recount(self, lost: Sequence[InstanceId]) -> None:
+        queues = queues_in_doubt(self._scheduler.queues.all(), lost)
+        with self.store.read() as snapshot:
+            events = recounted(snapshot, queues)
+        for event in events:
+            self._tell(event)
+        for queue in queues:
+            if not queue.scheduled:
+                self._rows_passed(queue.instance)
 
     def _waiting(self, instance: InstanceId) -> int:
         queue = self._scheduler.queues.find(instance)

@@ -1,9 +1,9 @@
 """The story of one seed: a ring grows, apps are deployed, faults strike, then everything heals and must be whole.
 
-First safety: the invariants of a machine after every event it handled, and those of the whole world once a second;
-nobody takes a message that is sent to a key twice, or before it is in the ring. Then liveness: with all faults ended,
-ring, trees and apps are whole again within `HEALING_S` of virtual time; what is sent to a key arrives at its owner, and
-what is sent down an app's tree at each of its members, once; and what they count adds up at its root.
+First safety: the invariants of a machine after every event it handled, and those of the whole world once a second; no
+node delivers a routed message twice, or before it is in the ring. Then liveness: with all faults ended, ring, trees and
+apps are whole again within `HEALING_S` of virtual time; a message routed to a key arrives at its owner, a multicast at
+every member of an app's tree, both once; and the members' aggregates add up at the root.
 """
 
 import traceback
@@ -23,9 +23,9 @@ from headwater.sim.troubled import NODES_MAX, Broken, TroubledWorld
 from headwater.sim.witness import Witness
 
 NODES_MIN: Final = 3
-# The share of all rings that have so many nodes, each number of a span as often as the others of it. A third has more
-# than eight, and one in twenty more than 32, where leaf sets do not reach round the ring. A story costs more than twice
-# as much for twice the nodes: rings of 64 are few, or they would take all the time.
+# The shares of rings by number of nodes, uniform within a range. A third has more than eight nodes, and one in twenty
+# more than 32, where leaf sets do not reach round the ring. Twice the nodes cost more than twice the time: rings of 64
+# are few, or they would take most of it.
 SIZES: Final = (
     (0.36, range(NODES_MIN, 5)),
     (0.30, range(5, 9)),
@@ -34,18 +34,18 @@ SIZES: Final = (
     (0.04, range(33, 41)),
     (0.01, range(41, NODES_MAX + 1)),
 )
-GROWING_S: Final = 120  # until a ring that nothing disturbs is whole
-HEALING_S: Final = 300  # until one is whole again that was disturbed
-LATE_S: Final = 5.0  # after healing: whoever was cut off before may still be taken for dead, and is met again
+GROWING_S: Final = 120  # the most until an undisturbed ring is whole
+HEALING_S: Final = 300  # the most until a disturbed ring is whole again
+LATE_S: Final = 5.0  # after healing: nodes that were cut off may still be found dead, and are met again
 TROUBLE_S: Final = (20.0, 60.0)  # how long faults strike
 NARROW: Final = 1 / 3  # of all stories have links that carry little
-# What such a link carries, each power of two as often. At half the least, a ring of 64 with four nodes on a host has so
-# much to repair after a storm that it goes on taking nodes for dead whose words are waiting.
+# The bandwidth of such a link, log-uniform. At half the least, a ring of 64 with four nodes on a host has so much to
+# repair after a storm that it keeps finding nodes dead whose heartbeats wait in send queues.
 BYTES_PER_S: Final = (128_000, 4_000_000)
 PROBES: Final = 8  # messages to random keys, after healing
 PROBES_S: Final = 10  # for them to arrive, and for numbers to climb a tree, one node with every beat of two seconds
 COUNTED: Final = "members"
-FAULTS_TOLD: Final = 6  # of what is not whole
+FAULTS_TOLD: Final = 6  # faults that a message quotes
 TOUCH_LINKS: Final = (FlakyLinks, CutLinks, Partitions, SlowHosts)
 
 
@@ -77,18 +77,18 @@ class StoryOutcome:
 
     @property
     def replay(self) -> str:
-        """The command that lets the same happen again."""
+        """The command that replays the story."""
         flow = f" {self.flow}" if self.flow else ""
         return f"headwater sim{flow} --seed {self.seed} --faults {self.faults} --nodes {self.nodes}"
 
 
 def told(seed: int, faults: str, nodes: int | None = None, tell: Callable[[str], None] | None = None) -> StoryOutcome:
-    """Let the story of a seed happen, and return how it ended."""
+    """Run the story of a seed, and return its outcome."""
     return Story(seed, faults, nodes, tell).run()
 
 
 def links_drawn(rng: Random) -> Links:
-    """Return links that carry as much as is wanted, or in one story of three no more than a poor radio link does."""
+    """Return links without a limit, or in one story of three with the bandwidth of a poor radio link."""
     if rng.random() >= NARROW:
         return Links()
     least, most = BYTES_PER_S
@@ -108,7 +108,7 @@ class Story:
     """One seed, from the first node to the last probe."""
 
     def __init__(self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None) -> None:
-        """Draw the world; `nodes` fixes their number, all else stays as the seed has it."""
+        """Draw the world; `nodes` fixes their number, while the seed determines all else."""
         self._seed, self._names, self._faults = seed, faults, faults_named(faults)
         self._rng = Random(f"{seed}/story")
         drawn = nodes_drawn(self._rng.random())
@@ -131,7 +131,7 @@ class Story:
         return (self._grow, self._deploy, self._suffer, self._heal, self._probe)
 
     def run(self) -> StoryOutcome:
-        """Let it happen."""
+        """Run all acts."""
         failure = None
         try:
             for act in self._acts():
@@ -196,7 +196,7 @@ class Story:
             self._world.check_safety()
 
     def _post(self, rng: Random) -> None:
-        """Send something to a key amid all trouble; it may be lost, and the key may be another's when it comes."""
+        """Route a message to a random key during faults; it may be lost, and its owner may change on the way."""
         world = self._world
         if world.nodes:
             letter = f"letter of {world.timeline.now / SECOND:.3f} s"
@@ -206,7 +206,7 @@ class Story:
         return (*self._faults, AppsComeAndGo())
 
     def _strikes(self, fault: Fault, ends: Instant) -> Iterator[int]:
-        """Draw when a fault strikes: at any time, as often as it does on average; the first time soon."""
+        """Draw when a fault strikes: a Poisson process of its average interval, with the first strike soon."""
         at = self._world.timeline.now + self._rng.uniform(0, min(fault.every_s, TROUBLE_S[0])) * SECOND
         while at < ends:
             yield int(at)
@@ -230,7 +230,7 @@ class Story:
         world.check_safety()
 
     def _probe(self) -> None:
-        """Demand that what is sent arrives where it should."""
+        """Demand that routed messages reach their owners, multicasts all members, and aggregates the root."""
         world, rng = self._world, self._rng
         keys = {f"probe{number}".encode(): id_of(rng.getrandbits(128)) for number in range(PROBES)}
         senders = {payload: rng.choice(sorted(world.nodes)) for payload in keys}
@@ -247,10 +247,10 @@ class Story:
                 raise Broken(f"{payload.decode()} belongs to {owner} and arrived at {arrived}", senders[payload], owner)
         for app, addresses in members.items():
             self._check_called(app, addresses)
-        self._demand(HEALING_S)  # what came to light late, such as a copy of a register, has not broken it again
+        self._demand(HEALING_S)  # what turned up late, such as an old replica of a register, has broken nothing again
 
     def _call(self, app: str, members: list[str]) -> None:
-        """Let one member of an app's tree call all others, and each of them count."""
+        """Have one member of an app's tree multicast, and every member contribute 1 to an aggregate."""
         world, key = self._world, self._world.specs[app].key
         world.tell(self._rng.choice(members), MulticastWanted(key, app.encode()))
         for address in members:

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order; what is planned for one instant happens in the order of planning."""
+"""Virtual time: a queue of planned actions; those planned for the same instant happen in the order of planning."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -8,22 +8,21 @@ from headwater.model.time import Duration, Instant
 
 
 class Timeline:
-    """A clock that jumps to the next thing that happens."""
+    """A clock that jumps to the next planned action."""
 
     def __init__(self) -> None:
-        """Begin at the first instant with nothing planned."""
         self.now = Instant(0)
         self.happened = 0
         self._planned: list[tuple[Instant, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
 
     def at(self, instant: Instant | int, action: Callable[..., None], *details: Any) -> None:
-        """Plan something; what lies in the past happens now."""
+        """Plan an action; an instant in the past counts as now."""
         self._number += 1
         heappush(self._planned, (Instant(max(instant, self.now)), self._number, action, details))
 
     def after(self, delay: Duration | int, action: Callable[..., None], *details: Any) -> None:
-        """Plan something."""
+        """Plan an action after a delay."""
         self.at(self.now + delay, action, *details)
 
     def run(self, until: Instant | int) -> None:

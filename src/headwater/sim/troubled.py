@@ -17,16 +17,17 @@ from typing import Any, Final
 
 from headwater.control.messages.app_messages import AppSpec, Placed, RegisterEntry
 from headwater.control.messages.events import (
+    AgreedPlacement,
     AppEndWanted,
     AppSubmitted,
+    DurableRecord,
+    EndedApp,
     MachineConfig,
     NodeEffect,
     NodeStarted,
     NoteActive,
-    NoteAppEnded,
     NoteDelivered,
     NoteHandedDown,
-    NotePlaced,
     NoteStewardFound,
     StartInstance,
 )
@@ -36,22 +37,22 @@ from headwater.model.peers import Peer, peer_capacities
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Links
 from headwater.sim.nodes import NodeWorld
+from headwater.sim.simulated_engine import Fate
 from headwater.sim.witness import Witness
 
 SECONDS_TO_COPY: Final = 20
-CONTACTS: Final = 3  # that a node is given to join through
-OPERATORS_PER_NODE: Final = 3  # of all apps together, well below what nodes have room for
+CONTACTS: Final = 3  # addresses that a node gets to join through
+OPERATORS_PER_NODE: Final = 3  # of all apps together, well below the capacity of nodes
 NODES_MAX: Final = 64
-HOSTS_MIN: Final = 3  # of a ring, to begin with: no host carries more of its nodes than one of so many
+HOSTS_MIN: Final = 3  # of a ring at first: no host carries more than a third of its nodes
 CAPACITIES: Final = (6, 8, 8, 8, 12, 20, 34)  # of hosts, in operators: one in seven carries two nodes, one four
 MESSAGES_MAX: Final = 1_000  # of a node in one second, on average: the most ever seen is 180, when large rings merge
 
 
 class Broken(Exception):
-    """Something is not as it must be; with the nodes that are concerned."""
+    """A requirement is violated; `concerned` are the nodes whose last events may explain it."""
 
     def __init__(self, what: str, *concerned: str) -> None:
-        """Say what, and whose last events explain it."""
         super().__init__(what)
         self.concerned = concerned
 
@@ -101,12 +102,12 @@ class OwnersRecord:
 
 
 class TroubledWorld(NodeWorld):
-    """Nodes that are lost and come back, and the account of what is owed to users."""
+    """Nodes that are lost and come back, and the account of which apps must run."""
 
     def __init__(
         self, seed: int, *, nodes: int, zones: int, links_fail: bool, witness: Witness, links: Links | None = None
     ) -> None:
-        """Begin without nodes; `links_fail` if any fault is going to touch the network."""
+        """Begin without nodes; `links_fail` if any of the faults touches the network."""
         super().__init__(seed, zones=zones, links=links, config=MachineConfig(), check_each=True)
         self.witness: Witness = witness
         self.is_healed = False
@@ -126,7 +127,7 @@ class TroubledWorld(NodeWorld):
         self._undecided: set[str] = set()  # apps whose end was wanted of an owner whose disk was lost
         self._end_forgotten: set[str] = set()
         self._knower_losses: dict[str, list[Instant]] = {}
-        self._knew: dict[str, dict[NodeMachine, Instant]] = {}  # who was seen to know of an app, and when last
+        self._knew: dict[str, dict[NodeMachine, Instant]] = {}  # the nodes that knew an app, and when last
         self._knew_end: dict[str, dict[NodeMachine, Instant]] = {}
         self._hindered: dict[tuple[str, str], Instant] = {}  # when two nodes last did not hear each other freely
         self._excused: dict[str, Excuse] = {}
@@ -135,21 +136,21 @@ class TroubledWorld(NodeWorld):
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def note(self, what: str, counted: str | None = None) -> None:
-        """Let the witness know of something that happens to the world, and count it under a name."""
+        """Tell the witness of an event of the world itself, and count it under a name."""
         self.witness.noted(self.timeline.now, what)
         if counted is not None:
             self.happened[counted] += 1
 
     def later(self, after_s: float, action: Any, *details: Any, **more: Any) -> None:
-        """Plan the end of a fault; healing may come before it, and then it changes nothing."""
+        """Plan the end of a fault; it is skipped if the world heals first."""
         self.timeline.after(int(after_s * SECOND), lambda: None if self.is_healed else action(*details, **more))
 
     def may_lose_one(self) -> bool:
-        """Whether enough nodes would stay in the ring: one without any that others could join is none."""
+        """Whether enough nodes would stay in the ring for others to join through."""
         return sum(node.is_active for node in self.nodes.values()) > self._nodes_min
 
     def may_lose(self, address: str) -> bool:
-        """Whether enough would stay in the ring without the host of a node."""
+        """Whether enough nodes would stay in the ring without the host of a node."""
         mates = self.mates(address)
         return sum(node.is_active for one, node in self.nodes.items() if one not in mates) >= self._nodes_min
 
@@ -162,7 +163,7 @@ class TroubledWorld(NodeWorld):
         return sorted({self.network.host(address): address for address in sorted(self.nodes, reverse=True)}.values())
 
     def mates(self, address: str) -> list[str]:
-        """Return the nodes that are up on the host of a node, with itself."""
+        """Return the nodes that are up on the host of a node, itself among them."""
         host = self.network.host(address)
         return [one for one in sorted(self.nodes) if self.network.host(one) == host]
 
@@ -172,7 +173,7 @@ class TroubledWorld(NodeWorld):
         return self.rng.sample(addresses, min(CONTACTS, len(addresses)))
 
     def join(self, peers_max: int = 1) -> None:
-        """Let a new host join, with as many nodes as its capacity makes, and no more than so many."""
+        """Let a new host join, with as many nodes as its capacity gives, at most `peers_max`."""
         most = min(peers_max, self._on_a_host_max)
         capacities = peer_capacities(self._capacity_rng.choice(CAPACITIES))[:most] if most > 1 else (None,)
         on: Peer | None = None
@@ -200,7 +201,7 @@ class TroubledWorld(NodeWorld):
         return True
 
     def depart(self, address: str) -> None:
-        """Let a node leave in good order."""
+        """Let a node leave the ring and tell the others so."""
         self.note(f"{address} leaves", "leaves")
         self._account_for(address)
         self.leave(address)
@@ -214,7 +215,7 @@ class TroubledWorld(NodeWorld):
                 self.tell(address, AppSubmitted(self.specs[app], kept.placed, kept.has_run, is_known=True))
 
     def heal(self) -> None:
-        """End all faults: links are whole, who was to come back is back, and whoever seeks a way in is shown one."""
+        """End all faults: links are whole, crashed nodes are back, and nodes outside the ring get contacts."""
         self.note("healed")
         self.is_healed = True
         self.network.heal()
@@ -226,10 +227,16 @@ class TroubledWorld(NodeWorld):
                 self.tell(address, NodeStarted([one for one in self.contacts() if one != address]))
 
     def send_devices_away(self, address: str, seconds: float) -> None:
-        """Let nothing come from a node's devices for a while; nodes without an engine have none."""
+        """Do nothing: nodes without an engine have no devices."""
+
+    def doom_worker(self, address: str, fate: Fate) -> None:
+        """Let the worker of a node's next turn die in it; nodes without an engine have none."""
+
+    def fill_disk(self, address: str, seconds: float) -> None:
+        """Let no turn of a node commit for a while; nodes without an engine have none."""
 
     def transmit(self, sender: str, to: str, message: Any) -> None:
-        """Bring a message on its way; too many of them are a storm, which would never end."""
+        """Send a message; raises Broken if there are so many that they must cause one another."""
         if self._second != self.timeline.now // SECOND:
             self._second, self._sent = self.timeline.now // SECOND, 0
         self._sent += 1
@@ -292,14 +299,6 @@ class TroubledWorld(NodeWorld):
         match effect:
             case NoteStewardFound(app):
                 self._taken.setdefault(app, self.timeline.now)
-            case NotePlaced(app, placed, has_run):
-                written = self.disks.written_at(address, self.timeline.now)
-                if written <= self.timeline.now:
-                    self._keep_placed(self.nodes[address], app, placed, has_run)
-                else:
-                    self.timeline.at(written, self._keep_placed, self.nodes[address], app, placed, has_run)
-            case NoteAppEnded(app):
-                self._kept.pop(app, None)
             case NoteActive():
                 for app, (owner, _) in self.submitted.items():
                     if owner == address and app in self._kept and self._kept[app].is_ending:
@@ -311,14 +310,18 @@ class TroubledWorld(NodeWorld):
             case StartInstance(app, instance) if app in self.ended and not self._links_fail:
                 raise Broken(f"{app} has ended, and its instance {instance} is started on {address}", address)
 
-    def _keep_placed(self, owner: NodeMachine, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
-        """Have something on an owner's disk that took its time; it is not there if the owner was lost before."""
-        kept = self._kept.get(app)
-        if kept is not None and self.nodes.get(owner.own.address) is owner:
-            kept.placed, kept.has_run = placed, has_run
+    def _keep(self, address: str, record: DurableRecord) -> bool:
+        match record:
+            case AgreedPlacement(app, placed, has_run):
+                kept = self._kept.get(app)
+                if kept is not None:
+                    kept.placed, kept.has_run = placed, has_run
+            case EndedApp(app):
+                self._kept.pop(app, None)
+        return True
 
     def _delivered(self, address: str, payload: bytes) -> None:
-        """Take note of what arrived; one that was restarted does not know what it had before."""
+        """Take note of a delivery; a restarted node may get the same message once more, as it has lost its memory."""
         node = self.nodes[address]
         if not node.is_active:
             raise Broken(f"{address} is not in the ring, and takes {payload.decode()}", address)
@@ -371,13 +374,13 @@ class TroubledWorld(NodeWorld):
     def _of_late(
         self, knew: dict[str, dict[NodeMachine, Instant]], app: str, besides: NodeMachine
     ) -> list[NodeMachine]:
-        """Return the nodes that live and knew something of an app until lately, or still do."""
+        """Return the living nodes that knew something of an app within `SECONDS_TO_COPY`."""
         since = self.timeline.now - SECONDS_TO_COPY * SECOND
         living = set(self.nodes.values()) - {besides}
         return [node for node, at in knew.get(app, {}).items() if node in living and at >= since]
 
     def _losses_excusing(self, app: str, lost: NodeMachine) -> int:
-        """Return how many losses of those who knew of an app, of late, explain that nobody does."""
+        """Return how many losses of nodes that knew an app, within `SECONDS_TO_COPY`, excuse that none knows it."""
         keepers = 2 * self.config.replicas_side
         if self._of_late(self._knew, app, besides=lost):
             return keepers + 1
@@ -387,7 +390,7 @@ class TroubledWorld(NodeWorld):
         return 2 if self._links_fail else keepers
 
     def _in_touch(self, address: str) -> list[str]:
-        """Return the nodes in the ring that a node has heard freely for as long as it takes to copy a register."""
+        """Return the nodes in the ring that a node has heard freely for all of `SECONDS_TO_COPY`."""
         since = self.timeline.now - SECONDS_TO_COPY * SECOND
         never = Instant(0)
         return [
@@ -451,7 +454,7 @@ class TroubledWorld(NodeWorld):
         return Excuse.MACHINE_GONE if any(self.waiting(entry) for _, entry in entries) else None
 
     def concerned(self) -> list[str]:
-        """Return the nodes whose events may tell why apps are not as they should be: stewards and owners."""
+        """Return the nodes whose events may explain faults: stewards, owners, and nodes outside the ring."""
         return list(dict.fromkeys(self._concerned()))
 
     def _concerned(self) -> Iterator[str]:
@@ -467,7 +470,7 @@ def _operators(spec: AppSpec) -> int:
 
 
 def _known_to(node: NodeMachine) -> set[str]:
-    """Return the apps that a node knows of, as their steward or as a keeper of its register."""
+    """Return the apps that a node knows, as their steward or as a keeper of a register."""
     return {*node.register.entries, *(app for copy in node.register.copies.values() for app in copy.entries)}
 
 

@@ -1,6 +1,6 @@
-"""Somebody who sees all that happens in a world, and can tell of it afterwards.
+"""A trace of all that happens in a world: a digest of every event, and the last events of every node.
 
-Two runs are the same if their digests are: every event is in it, with its time, its node and, of a message, the bytes
+Two runs with the same digest are the same: it covers every event with its time, its node and, of a message, the bytes
 that would have gone over the wire.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from headwater.model.time import SECOND, Instant
 
 DIGEST_BYTES: Final = 16
-REMEMBERED: Final = 12  # events of each node: enough to see how it got where it is
+REMEMBERED: Final = 12  # events of each node: enough to see how it reached its state
 TOLD_CHARS_MAX: Final = 200  # of one event
 
 Seen = tuple[Instant, Any]
@@ -24,14 +24,14 @@ class Witness:
     """Keeps a digest of everything, and the last events of every node."""
 
     def __init__(self, tell: Callable[[str], None] | None = None) -> None:
-        """Begin with nothing seen; `tell` is told every event as it happens."""
+        """Begin a trace; `tell` gets every event as it happens, as a line to read."""
         self._digest = blake2b(digest_size=DIGEST_BYTES)
         self._encoder = msgspec.msgpack.Encoder()
         self._lately: dict[str, deque[Seen]] = {}
         self._tell = tell
 
     def saw(self, now: Instant, address: str, event: Any) -> None:
-        """See an event of a node."""
+        """Record an event of a node."""
         message = getattr(event, "message", None)
         what = repr(event).encode() if message is None else self._encoder.encode(message)
         self._digest.update(b"%d %b " % (now, address.encode()))
@@ -44,13 +44,13 @@ class Witness:
             self._tell(told(now, address, event))
 
     def noted(self, now: Instant, what: str) -> None:
-        """Take note of something that happens to the world itself, such as a fault."""
+        """Record an event of the world itself, such as a fault."""
         self._digest.update(b"%d %b " % (now, what.encode()))
         if self._tell is not None:
             self._tell(f"{_clock(now)}  {what}")
 
     def digest(self) -> str:
-        """Return the digest of all that was seen so far."""
+        """Return the digest of all events so far."""
         return self._digest.hexdigest()
 
     def lately(self, addresses: Iterable[str]) -> list[str]:

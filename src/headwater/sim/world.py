@@ -1,7 +1,7 @@
-"""Machines, their network and their time: what every imagined world has.
+"""Machines, their network and their time: the base of every simulated world.
 
-Drives the very machines that real nodes run, one event at a time. All chance comes from the seed: the world's own for
-what happens, the network's for what becomes of messages, and one for each machine.
+Drives the very machines that real nodes run, one event at a time. All chance comes from the seed, through one generator
+for the world's events, one for the fate of messages, and one for each machine.
 """
 
 from abc import ABC, abstractmethod
@@ -20,24 +20,24 @@ from headwater.sim.network import Links, Network
 from headwater.sim.timeline import Timeline
 from headwater.sim.witness import Witness
 
-LOOK: Final = SECOND  # between two looks at how congested links are, as real nodes have it
+LOOK: Final = SECOND  # between two measurements of congestion, as on real nodes
 
 
 class Machine(Protocol):
-    """What a world can drive."""
+    """A machine that a world can drive."""
 
     own: Peer
 
     def handle(self, event: Any, now: Instant) -> list[Any]:
-        """Take what has happened, and return what to do."""
+        """Handle an event, and return the effects."""
         ...
 
     def deadline(self) -> Instant | None:
-        """Return when to be told the time."""
+        """Return when the next timer is due; None if there is none."""
         ...
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         ...
 
 
@@ -50,19 +50,19 @@ class World(ABC, Generic[M]):
     bulky: ClassVar[frozenset[type[Any]]] = frozenset()  # messages that let all others pass
 
     def __init__(self, seed: int, *, zones: int, links: Links | None, check_each: bool) -> None:
-        """Begin empty; `check_each` looks at a machine's invariants after every event."""
+        """Begin empty; `check_each` checks a machine's invariants after every event."""
         self.seed = seed
         self.rng = Random(f"{seed}/world")
         self.timeline = Timeline()
         self.network = Network(Random(f"{seed}/network"), links)
         self.machines: dict[str, M] = {}
         self.witness: Witness | None = None
-        self.at_work = ""  # the machine that something happened to last
+        self.at_work = ""  # the machine that handled the last event
         self._zones, self._check_each = zones, check_each
         self._born = self._starts = 0
         self._wake: dict[str, Instant] = {}
         self._encoder = msgspec.msgpack.Encoder()
-        self._congestion: dict[str, float] = {}  # as machines were told it, where it is not 0
+        self._congestion: dict[str, float] = {}  # the last that machines were told
         if self.network.counts_bytes:
             self.timeline.after(LOOK, self._look_at_links)
 
@@ -72,15 +72,15 @@ class World(ABC, Generic[M]):
 
     @abstractmethod
     def _do(self, address: str, effect: Any) -> None:
-        """Do what a machine wants done."""
+        """Carry out an effect of a machine."""
 
     @abstractmethod
     def _received(self, message: Any) -> Any:
-        """Return the event that a message has come."""
+        """Return the event that a message has arrived."""
 
     @abstractmethod
     def _ticked(self) -> Any:
-        """Return the event that the deadline has come."""
+        """Return the event that the deadline has passed."""
 
     # --- machines -----------------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class World(ABC, Generic[M]):
         return Peer(id_of(self.rng.getrandbits(128)), address, where)
 
     def start(self, peer: Peer, event: Any) -> None:
-        """Start a machine for a peer that is new, or that was there before."""
+        """Start a machine for a new peer, or restart a peer with an empty memory."""
         self._starts += 1
         self.machines[peer.address] = self._made(peer, Random(f"{self.seed}/{peer.address}/{self._starts}"))
         self._wake.pop(peer.address, None)
@@ -101,11 +101,11 @@ class World(ABC, Generic[M]):
         self.tell(peer.address, event)
 
     def crash(self, address: str) -> None:
-        """Let a machine be gone without a word."""
+        """Remove a machine without telling the others."""
         del self.machines[address]
 
     def tell(self, address: str, event: Any) -> None:
-        """Let something happen to a machine."""
+        """Have a machine handle an event, carry out its effects, and plan its next deadline."""
         machine = self.machines.get(address)
         if machine is None:
             return
@@ -125,7 +125,7 @@ class World(ABC, Generic[M]):
             self.timeline.at(deadline, self._tick, address, machine)
 
     def transmit(self, sender: str, to: str, message: Any) -> None:
-        """Bring a message on its way."""
+        """Send a message over the network."""
         if to == sender:
             self.timeline.after(0, self._arrive, to, message)
             return
@@ -158,7 +158,7 @@ class World(ABC, Generic[M]):
         self.timeline.run_for(int(seconds * SECOND))
 
     def run_until(self, fulfilled: Callable[[], bool], *, at_most: float, step: float = 1.0) -> bool:
-        """Let time pass until something is so, but no longer than so many seconds; return whether it is."""
+        """Let time pass until a condition holds, at most so many seconds; return whether it holds."""
         ends = self.timeline.now + int(at_most * SECOND)
         while not fulfilled() and self.timeline.now < ends:
             self.run(step)

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from headwater.control.messages.app_messages import EndKnown
-from headwater.control.messages.events import NodeEffect, NoteAppRuns, NotePlaced, SendMessage
+from headwater.control.messages.app_messages import EndKnown, PlacementHeard
+from headwater.control.messages.events import (
+    AgreedPlacement,
+    NodeEffect,
+    NodeEvent,
+    NoteAppRuns,
+    Persist,
+    Refused,
+    SendMessage,
+)
 from headwater.model.errors import StoreFull
 from headwater.model.peers import Peer, key_of
 from headwater.overlay.messages import Heartbeat
@@ -52,8 +60,7 @@ class _Wire:
 class _FullDisk:
     """Keeps nothing."""
 
-    @property
-    def owned(self) -> dict[str, Any]:
+    def agree(self, app: str, placed: object, has_run: bool) -> None:
         raise StoreFull("no room")
 
 
@@ -77,10 +84,15 @@ def test_a_message_that_cannot_be_encoded_is_lost_alone(service: NodeService) ->
     assert (sent, service.mistakes.count) == ([beat], 1)
 
 
-def test_nothing_is_told_after_something_that_could_not_be_kept(service: NodeService) -> None:
-    """Others would count on it; they ask again."""
-    sent = carried_out(service, NotePlaced("app", (), True), SendMessage("b:1", Heartbeat(OWN)), NoteAppRuns("app"))
-    assert (sent, service.mistakes.count) == ([], 1)
+def test_nothing_is_told_that_could_not_be_kept_and_all_else_is(service: NodeService) -> None:
+    """An owner acknowledged a placement that was not on its disk; and one failed effect dropped all later ones."""
+    told: list[NodeEvent] = []
+    service.handle = told.append  # type: ignore[assignment, method-assign]
+    beat, agreed = Heartbeat(OWN), AgreedPlacement("app", (), True)
+    persist = Persist(agreed, (SendMessage("a:1", PlacementHeard(OWN, *agreed)),))
+    assert carried_out(service, persist, SendMessage("b:1", beat)) == [beat]
+    assert told == [Refused(agreed, "no room")]
+    assert service.mistakes.count == 0
 
 
 def test_what_the_machines_could_not_do_is_counted(service: NodeService) -> None:

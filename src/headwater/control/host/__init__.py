@@ -1,1 +1,1 @@
-"""The host of instances: what runs here, rows on their way, and instances that move."""
+"""The host of instances: runs them for stewards, carries their rows, and moves their state."""

@@ -1,4 +1,4 @@
-"""What those who carry rows and state need of a node's engine, and what they know of the apps that have queues here."""
+"""What carrying rows and state needs of a node's engine (the dock), and what it knows of apps with queues here."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +11,7 @@ from headwater.model.store_contract import Store
 
 
 class Dock(Protocol):
-    """What a node's engine has for those who carry rows: its store, and who may be let in."""
+    """A node's engine, as far as carrying rows and state needs it."""
 
     store: Store
     name: bytes  # the store's own
@@ -22,11 +22,11 @@ class Dock(Protocol):
         ...
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
-        """Return how an instance is run; None if it is a sink's queue, or its app is not open."""
+        """Return the plan of an instance; None if it is a sink's queue, or its app is not open."""
         ...
 
     def holds(self, app: str) -> bool:
-        """Whether anything of an app is in the store, even if it could not be opened."""
+        """Whether the store has anything of an app, even if the app could not be opened."""
         ...
 
 
@@ -37,6 +37,6 @@ class OpenApp:
     id: AppId
     key: NodeId
     origin: bytes  # the name of its queues here
-    here: set[int] = field(default_factory=set)  # instances that run here: their rows are taken here
-    leaving: set[int] = field(default_factory=set)  # instances that are moving elsewhere: no more rows are taken
-    schemas_bytes: int = 0  # of its rows' schemas here, when it was opened and as others have brought some since
+    here: set[int] = field(default_factory=set)  # instances that run here, whose rows this node takes
+    leaving: set[int] = field(default_factory=set)  # instances that are moving away, whose rows it does not take
+    schemas_bytes: int = 0  # of its rows' schemas in the store: when it was opened, and received since

@@ -1,7 +1,7 @@
-"""What runs here for apps: instances and sources, each in the care of a steward, who hears from us again and again.
+"""The instances and sources of apps on this node. Their host sends heartbeats to the steward of each.
 
-A host obeys the steward with the highest term. It stops what its steward says is not wanted here, and nothing else: a
-steward that is silent, or knows nothing of an app yet, is no reason to stop it.
+A host obeys the steward with the highest term (a fencing token). It stops an instance only if its steward says so, or
+if no steward has claimed it for `strange_max`: a steward that is silent is no reason to stop.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from headwater.model.terms import Lot
 from headwater.model.time import Instant
 from headwater.overlay.tree_messages import PATH_MAX
 
-ARRIVING_BYTES_MAX: Final = 64 << 20  # of flows whose instances have yet to come from elsewhere
-STEWARD_PLACES_MAX: Final = m.PLACES_MAX // 2  # that one steward has on a node, so that none has all
-LOADS_MAX = 96  # nodes whose load we remember: our leaves, and such as take us for a leaf before we do them
+ARRIVING_BYTES_MAX: Final = 64 << 20  # of flows of instances that are still being fetched
+STEWARD_PLACES_MAX: Final = m.PLACES_MAX // 2  # of one steward on a node, so that none has all
+LOADS_MAX = 96  # nodes whose load we remember: our leaves, and nodes that have us as a leaf first
 BEAT = ("beat", b"")
 LOAD = ("load", b"")
-USUAL_CAPACITY: Final = 8  # of a node for which `NodeConfig.busy` is meant; a larger one is crowded later
+USUAL_CAPACITY: Final = 8  # the capacity for which `busy` is meant; for a larger node it grows in proportion
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Sourced:
     term: int
     steward: Peer
     heard: Instant  # when a steward last answered us
-    strange_since: Instant | None = None  # no steward that we asked knows of it
+    strange_since: Instant | None = None  # since when the stewards that we told do not know it
     is_read: bool = False  # whether its rows are being read
 
 
@@ -59,17 +59,16 @@ class Hosting:
     """The part of a node that runs instances."""
 
     def __init__(self, ground: NodeContext) -> None:
-        """Run nothing."""
         self._ground = ground
         self.hosted: dict[tuple[str, int], Hosted] = {}
         self.sourced: dict[tuple[str, int], Sourced] = {}
-        self.doubted: list[Peer] = []  # stewards that the ring believes to be there, and that do not answer
-        self.trees_wanted: dict[NodeId, bool] = {}  # changes that the trees have not been told yet
-        self.fetches_wanted: list[m.StartAsked] = []  # instances whose state is elsewhere, and nobody has asked for it
-        self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # to the roots of trees, where known
+        self.doubted: list[Peer] = []  # stewards that do not answer while the ring takes them for alive
+        self.trees_wanted: dict[NodeId, bool] = {}  # trees to join or to leave
+        self.fetches_wanted: list[m.StartAsked] = []  # instances whose state is to be fetched
+        self._ways: dict[NodeId, tuple[Peer, ...]] = {}  # our paths to the roots of trees, where known
         self._loads: dict[NodeId, tuple[Peer, int, int]] = {}  # of leaves, the latest last
-        self._load_told = (0, 0)  # to them, and our capacity
-        self._tells_late = False  # what hardly matters
+        self._load_told = (0, 0)  # our load and capacity as the leaves know them
+        self._tells_late = False  # the LOAD timer is for a small change
 
     @property
     def load(self) -> int:
@@ -78,39 +77,39 @@ class Hosting:
 
     @property
     def capacity(self) -> int:
-        """How many operators could run here: none where everything is to leave."""
+        """How many operators can run here: none while draining."""
         return 0 if self._ground.is_draining else self._ground.config.capacity
 
     def _is_full_for(self, steward: Peer) -> bool:
-        """Whether a steward can have nothing more here, even if it takes no room: one alone has half of the places."""
+        """Whether a steward gets no further place here: all are taken, or half are and this steward has that many."""
         if len(self.hosted) + len(self.sourced) >= m.PLACES_MAX:
             return True
         kept: list[Hosted | Sourced] = [*self.hosted.values(), *self.sourced.values()]
         return len(kept) >= STEWARD_PLACES_MAX <= sum(one.steward.id == steward.id for one in kept)
 
     def _awaits_too_much(self, message: m.StartAsked) -> bool:
-        """Whether an instance has to come from elsewhere, and enough others do already: their flows are kept."""
+        """Whether an instance has to be fetched while the flows of others that are being fetched fill their memory."""
         kept = sum(hosted.flow_bytes for hosted in self.hosted.values() if hosted.is_arriving)
         return message.whence is not None and kept >= ARRIVING_BYTES_MAX
 
     @property
     def _busy(self) -> int:
-        """How many operators are enough for a steward that knows of fewer: a share of what could run here."""
+        """The load above which a steward that knows of less is refused: a share of our capacity."""
         config = self._ground.config
         return max(config.busy, config.capacity * config.busy // USUAL_CAPACITY)
 
     def tell_at_once(self) -> None:
-        """Tell stewards and neighbours whether this node is to leave, so that they place elsewhere what runs here."""
+        """Tell stewards at once, and our leaves soon, whether this node drains."""
         self._changed()
         self.beat()
 
     def begin(self) -> None:
-        """Begin to tell stewards what runs here."""
+        """Begin to send heartbeats to stewards."""
         self._ground.come_back(BEAT, self._ground.rng.randrange(self._ground.config.beat))
         self._changed()
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         for (_, source), sourced in self.sourced.items():
             assert source >= 0
             assert sourced.key is not None
@@ -119,7 +118,7 @@ class Hosting:
     # --- paths and room -----------------------------------------------------------------------------------------------
 
     def path_asked(self, message: m.PathAsked) -> None:
-        """Join an app's tree; once we know our way to its root, tell it."""
+        """Join an app's tree; tell the steward our path to its root once we know it."""
         place = (message.app, message.source)
         known = self.sourced.get(place)
         if known is not None and known.term > message.term:
@@ -127,7 +126,7 @@ class Hosting:
             return
         if known is None:
             if self._is_full_for(message.sender):
-                return  # it is asked again
+                return  # the steward retransmits
             self.trees_wanted[message.key] = True
             self.sourced[place] = Sourced(message.key, message.term, message.sender, self._ground.now)
         self._in_care_of(message.sender, message.app, -1 - message.source, message.term)
@@ -137,7 +136,7 @@ class Hosting:
             self._tell_path(message.app, message.source, message.sender, way)
 
     def way_found(self, key: NodeId, path: tuple[Peer, ...], is_rooted: bool) -> None:
-        """Take note of our way to the root of a tree."""
+        """Take note of our path to the root of a tree."""
         if not is_rooted or len(path) > PATH_MAX:
             self._ways.pop(key, None)
             return
@@ -161,9 +160,9 @@ class Hosting:
         ground.send(message.sender, told)
 
     def load_told(self, message: m.LoadTold) -> None:
-        """Take note of how much room a leaf has, or one that will be, and tell it ours if it is new to us.
+        """Take note of the load of a leaf, or of one that will be; tell it ours if it is new to us.
 
-        Nodes tell it when they become leaves of each other; one that was not in the ring yet did not hear it.
+        Nodes tell their load when they become leaves of each other; a node that was still joining ignored that.
         """
         sender = message.sender
         if self._loads.pop(sender.id, None) is None:
@@ -177,11 +176,11 @@ class Hosting:
         self._ground.send(peer, m.LoadTold(self._ground.own, self.load, self.capacity))
 
     def leaf_lost(self, peer: Peer) -> None:
-        """Count on a leaf no more."""
+        """Forget the load of a leaf."""
         self._loads.pop(peer.id, None)
 
     def _changed(self) -> None:
-        """Tell our leaves soon how much room we have; stewards may be off by half, so an eighth can wait a while."""
+        """Tell our leaves our load soon; a change by an eighth can wait, as stewards may be off by half."""
         config, (load, capacity) = self._ground.config, self._load_told
         is_small = capacity == self.capacity and abs(self.load - load) <= load // 8
         if LOAD not in self._ground.timers or (self._tells_late and not is_small):
@@ -214,13 +213,13 @@ class Hosting:
     # --- instances ----------------------------------------------------------------------------------------------------
 
     def steward_of(self, app: str) -> Peer | None:
-        """Return the steward of an app of which something is here."""
+        """Return the steward of an app that has an instance or source here."""
         return next((kept.steward for _, kept in self._places_of(app)), None)
 
     def start_asked(self, message: m.StartAsked, *, has_run: bool, is_over: bool) -> None:
         """Run an instance, if there is room.
 
-        `has_run` if it did before, and what it kept is here; `is_over` if it was placed elsewhere since.
+        `has_run` if it ran here before and its state is here; `is_over` if we have disowned this placement.
         """
         if message.instance < 0:
             self._read_asked(message)
@@ -236,7 +235,7 @@ class Hosting:
             return
         if known is None or known.lot != message.lot:
             if known is not None and self._awaits_too_much(message):
-                return  # it is asked again
+                return  # the steward retransmits
             self._host(message)
         self._in_care_of(message.sender, message.app, message.instance, message.term)
         if not self.hosted[place].is_arriving:
@@ -257,14 +256,14 @@ class Hosting:
             ground.emit(AwaitInstance(message.app, message.instance, message.flow, message.key))
 
     def arrived(self, asked: m.StartAsked) -> None:
-        """Run an instance whose state has come."""
+        """Run an instance whose state has arrived."""
         hosted = self.hosted[asked.app, asked.instance]
         hosted.is_arriving = False
         self._ground.emit(_start(asked))
         self._tell_started(asked, started=True)
 
     def gave_away(self, place: tuple[str, int]) -> None:
-        """Care no more for an instance that runs elsewhere."""
+        """Drop an instance that another host has taken over."""
         if self.hosted.pop(place, None) is not None:
             self._changed()
 
@@ -281,7 +280,7 @@ class Hosting:
             return
         if known is None:
             if self._is_full_for(message.sender):
-                return  # it is asked again
+                return  # the steward retransmits
             self.trees_wanted[message.key] = True
             known = self.sourced[place] = Sourced(message.key, message.term, message.sender, ground.now)
         self._all_in_care_of(message.sender, message.app, message.term)
@@ -291,14 +290,14 @@ class Hosting:
         ground.send(message.sender, m.StartTold(ground.own, message.app, message.term, message.instance, started=True))
 
     def _has_room_for(self, message: m.StartAsked) -> bool:
-        """Whether an instance fits; beyond what is easy, only if its steward knew about how much runs here.
+        """Whether an instance fits; above the load `_busy`, only if its steward knew roughly how much runs here.
 
-        Stewards place at the same time by what they were told a moment ago: two that both found us idle would crowd us
-        while others have nothing to do. Who knew that we are busy chose us all the same, and may be off by half.
+        Stewards place concurrently by slightly old loads: two that both found us idle would crowd us while other nodes
+        are idle. A steward that knew that we are busy chose us all the same, and may be off by half.
         """
         if self._ground.is_draining or self._is_full_for(message.sender) or self._awaits_too_much(message):
             return False
-        if message.chain.operators == 0:  # a sink takes no room, and can be nowhere else
+        if message.chain.operators == 0:  # a sink takes no room, and can be placed nowhere but at the root
             return True
         busy, told = self._busy, message.load
         load = self.load + room_taken(message.chain.operators, self._ground.config.capacity)
@@ -310,7 +309,7 @@ class Hosting:
         return load <= busy if told < busy else of_others <= told + max(self._ground.config.busy, told // 2)
 
     def stop_asked(self, message: m.StopAsked) -> None:
-        """Stop an instance, or be a source no more, at the word of whoever has the highest term."""
+        """Stop an instance or a source, unless we know a steward with a higher term."""
         if message.instance < 0:
             sourced = self.sourced.get((message.app, -1 - message.instance))
             if sourced is not None and sourced.term > message.term:
@@ -326,7 +325,7 @@ class Hosting:
         self._ground.send(message.sender, m.StopTold(self._ground.own, message.app, message.instance))
 
     def _refuse(self, steward: Peer, app: str, kept: Hosted | Sourced) -> None:
-        """Tell a steward that another has taken over since."""
+        """Tell a steward with an old term which steward has the app."""
         self._ground.send(steward, m.StewardMoved(self._ground.own, app, kept.term, kept.steward))
 
     def _stop(self, app: str, instance: int) -> None:
@@ -345,7 +344,7 @@ class Hosting:
     # --- stewards -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Tell every steward what of its apps is here."""
+        """Send every steward a heartbeat with its instances and sources here."""
         ground = self._ground
         ground.come_back(BEAT, ground.config.beat)
         by_steward: dict[Peer, list[Place]] = {}
@@ -357,7 +356,7 @@ class Hosting:
             self._tell_of(steward, places)
 
     def _tell_of(self, steward: Peer, places: list[Place]) -> None:
-        """Tell a steward of instances that run here or have yet to arrive, and of sources."""
+        """Send a steward a HostBeat of these instances and sources."""
         arriving = tuple(_told(place) for place in places if _is_arriving(place))
         hosted = tuple(_told(place) for place in places if not _is_arriving(place))
         unread = tuple((app, -1 - one) for app, one, kept in places if isinstance(kept, Sourced) and not kept.is_read)
@@ -365,7 +364,7 @@ class Hosting:
         self._ground.send(steward, beat)
 
     def _whom_to_tell(self, kept: Hosted | Sourced) -> Peer:
-        """Return its steward; of one that has been silent for long, whoever is at its place now and may be the heir."""
+        """Return the steward; if it has been silent for long, the peer that owns its id, which inherits its apps."""
         ground = self._ground
         if ground.now - kept.heard <= ground.config.steward_silence_max:
             return kept.steward
@@ -378,7 +377,7 @@ class Hosting:
         return self.sourced.get((app, -1 - instance)) if instance < 0 else self.hosted.get((app, instance))
 
     def _is_strange(self, app: str, instance: int, teller: Peer) -> None:
-        """Stop what nobody knows who should: not at once, since a steward may have yet to inherit it."""
+        """Stop an instance that no steward claims, but only after `strange_max`: an heir may still be taking over."""
         kept, ground = self._find(app, instance), self._ground
         if kept is None:
             return
@@ -392,7 +391,7 @@ class Hosting:
                 self._stop(app, instance)
 
     def told(self, message: m.HostTold) -> None:
-        """Obey a steward: what is its own, and what it does not want here."""
+        """Obey a steward's answer to our heartbeat."""
         for app, instance, term in message.mine:
             self._in_care_of(message.sender, app, instance, term)
         for app, instance in message.unknown:
@@ -403,11 +402,11 @@ class Hosting:
             else:
                 self._stop(app, instance)
         for app, instance in message.strange:
-            if self._is_in_care(self._find(app, instance), message.sender):  # else it has just named another
+            if self._is_in_care(self._find(app, instance), message.sender):  # else it has just named another steward
                 self._is_strange(app, instance, message.sender)
 
     def _is_in_care(self, kept: Hosted | Sourced | None, steward: Peer) -> bool:
-        """Whether to obey a steward: ours, or whoever answered in the place of one that has been silent for long."""
+        """Whether to obey a steward: ours, or any that answers while ours has been silent for long."""
         if kept is None:
             return False
         is_silent = self._ground.now - kept.heard > self._ground.config.steward_silence_max
@@ -419,11 +418,11 @@ class Hosting:
             return
         kept.heard, kept.strange_since = self._ground.now, None
         before, kept.term, kept.steward = kept.steward, term, steward
-        if before.id != steward.id:  # it may not know, if it was cut off when another took over
+        if before.id != steward.id:  # it may have been cut off by a partition during the takeover
             self._ground.send(before, m.StewardMoved(self._ground.own, app, term, steward))
 
     def steward_moved(self, message: m.StewardMoved) -> None:
-        """Turn to the steward that an earlier one names; of one that we knew of, that is no sign of life: ask it."""
+        """Turn to the named steward if its term is higher; send it a heartbeat: hearsay is no sign of life."""
         for instance, kept in self._places_of(message.app):
             if message.term > kept.term:
                 self._in_care_of(message.steward, message.app, instance, message.term)
@@ -431,7 +430,7 @@ class Hosting:
                 self._tell_of(message.steward, [(message.app, instance, kept)])
 
     def steward_changed(self, message: m.StewardChanged) -> None:
-        """Tell another steward from now on what is here of an app."""
+        """Turn to the sender if its term is at least as high, and send it a heartbeat."""
         for instance, kept in self._places_of(message.app):
             self._in_care_of(message.sender, message.app, instance, message.term)
             if kept.steward.id == message.sender.id:
@@ -444,17 +443,17 @@ class Hosting:
         ]
 
     def _all_in_care_of(self, steward: Peer, app: str, term: int) -> None:
-        """Tell whoever has a higher term for one part of an app of all other parts here: it may want them elsewhere."""
+        """Put all parts of an app here in the care of the steward with a higher term for one of them."""
         for instance, kept in self._places_of(app):
             if kept.term < term:
                 self._in_care_of(steward, app, instance, term)
 
 
 def room_taken(operators: int, capacity: int) -> int:
-    """Return how many operators a chain counts as where it is to run.
+    """Return how many operators a chain counts as when a host checks its room.
 
-    One with more operators than a node may have would run nowhere, though they share a thread and a queue and we have
-    fused them ourselves: it counts as half a node. Nothing else finds room beside it afterwards.
+    A fused chain with more operators than the capacity would fit nowhere, though they share a thread and a queue: it
+    counts as half the capacity. Once it runs, all its operators count, and nothing else fits beside it.
     """
     return operators if operators <= capacity else capacity // 2
 

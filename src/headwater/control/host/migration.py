@@ -1,22 +1,24 @@
-"""Instances that move: one that is to run here fetches what it had elsewhere, one that goes is emptied and given away.
+"""Instances that move: the new host fetches the state, the old host empties the instance and gives it away.
 
-    old host                                      new host
-                                                  is asked to run the instance, and opens its app
-                       ◄── give me its state ──
-    takes no more rows for it, runs
-    what waits, stops, and waits until
-    what it has made is with others
-                        ── state, piece by piece ──►   keeps it; with the last piece where it stands
-                       ◄── taken ──
-    forgets it          ── forgotten ──►          runs it, and tells the nodes on its way up
-                       ◄── runs ──
+    old host                                        new host
+                                                    is asked to run the instance, and opens its app
+                    ◄── StateAsked ──
+    refuses rows for it, runs what
+    waits, stops, and waits until other
+    hosts have acknowledged its output
+                    ── StateTold, by pieces ──►     stores it, and with the last piece its progress
+                    ◄── StateTaken ──
+    deletes it      ── StateForgotten ──►           runs it, and announces it up the tree
+                    ◄── StateRuns ──
 
-Rows that come meanwhile stay with their senders. So those of one channel keep their order on both sides of the move:
-what the old host took and made is taken by others before anything that the new one makes. Every step is asked for
-again until it is answered, by the new host alone; killed at any moment, either goes on from what its store says. While
-the old host has it, nobody else has run it: if the new one is lost, another can fetch it. It tells one node, and no
-other, that it has forgotten it. And nobody begins with nothing by itself: that nothing is left the steward is told, who
-has the app's owner agree, and asks anew.
+Rows that arrive meanwhile stay in their senders' outboxes. So the rows of one channel keep their order across the move:
+other hosts have all that the old host made before the new one makes anything. The new host retransmits every request
+until it is answered; after a crash at any moment, either host goes on from what its store says.
+
+At most one host may run an instance. While the old host has it, no other has run it, so that a third host can fetch it
+if the new one is lost. The old host tells exactly one host that it has deleted the state. Messages carry the lot
+(fencing token) under which the old host has it. A host that finds no state anywhere does not start empty by itself: it
+tells the steward, which has the app's owner agree to a new lot.
 """
 
 from collections.abc import Iterator
@@ -69,43 +71,43 @@ class Fetching:
     """An instance that is to run here once its state has come."""
 
     asked: m.StartAsked
-    sought: list[m.Whence]  # where it may be; the first is asked next
+    sought: list[m.Whence]  # the hosts that may have it; the first is asked next
     heard: Instant  # when one of those last answered
-    pace: Duration  # between two askings for the same piece: one that is on its way must not be sent again and again
-    since: Instant  # what comes next has been asked for
+    pace: Duration  # the retransmission interval, longer than a piece takes on this link
+    since: Instant  # when the next piece was first asked for
     asked_times: int = 0
-    after: Place = BEGINNING  # what comes next follows this
+    after: Place = BEGINNING  # the next piece follows this place
     turns: int = -1  # of the instance when its first piece was read
-    is_kept: bool = False  # all of it is here, and its old host has yet to forget it
-    unknown: set[Lot] = field(default_factory=set)  # of those sought, such as are not where they should be
+    is_kept: bool = False  # all of it is here, and the old host has yet to delete it
+    unknown: set[Lot] = field(default_factory=set)  # lots in `sought` that their hosts do not have
 
     @property
     def whence(self) -> m.Whence:
-        """Where it is asked for."""
+        """The placement that is asked for the state."""
         return self.sought[0]
 
     def ask(self) -> Duration:
-        """Return how long to wait for the piece that is asked for now: longer, if all were asked for it in vain."""
+        """Count a request and return its timeout, doubled after each round without the piece (backoff)."""
         if self.asked_times and self.asked_times % len(self.sought) == 0:
             self.pace = min(PACE_MAX, Duration(2 * self.pace))
         self.asked_times += 1
         return self.pace
 
     def came(self, now: Instant, retry: Duration) -> None:
-        """Expect the next piece to take about as long as the one that has come."""
+        """Adapt the timeout to the time that the last piece took."""
         self.pace = min(PACE_MAX, max(retry, Duration(2 * (now - self.since))))
         self.since, self.asked_times = now, 0
 
 
 @dataclass(slots=True)
 class Giving:
-    """An instance that is to run elsewhere."""
+    """An instance that another host fetches from here."""
 
     to: Peer
     after: Place
-    is_emptied: bool = False  # or is being
-    made: dict[int, int] = field(default_factory=dict)  # for instances elsewhere: the number behind its last entry
-    has_left: bool = False  # what it made is with others, and its state may go
+    is_emptied: bool = False  # or is being emptied
+    made: dict[int, int] = field(default_factory=dict)  # by instance elsewhere: the number behind our last entry for it
+    has_left: bool = False  # other hosts have acknowledged its output, and its state may go
 
 
 class OpenInstance(NamedTuple):
@@ -117,7 +119,7 @@ class OpenInstance(NamedTuple):
     dock: Dock
 
     def lot(self) -> Lot | None:
-        """Return under which lot it runs here, or did last."""
+        """Return the lot under which it runs here, or did last."""
         with self.dock.store.read() as snapshot:
             return read_lot(snapshot, self.identity)
 
@@ -127,7 +129,7 @@ class OpenInstance(NamedTuple):
             return known_cut(snapshot, self.identity).lot
 
     def is_settled(self) -> bool:
-        """Whether nothing of it is anywhere else any more."""
+        """Whether no other host has its state, so that it may run here."""
         with self.dock.store.read() as snapshot:
             return is_settled(snapshot, self.identity)
 
@@ -136,12 +138,12 @@ class OpenInstance(NamedTuple):
         clear_state(txn, self.plan, self.identity, shared=not self._shares())
 
     def settle(self) -> bool:
-        """Have it alone, if it is here: we were restarted, and are asked to run it later; False for want of room."""
+        """Mark the state as ours alone if it is here, after a restart of ours; False if the disk is full."""
         lot = self.lot()
         return lot is None or self.is_settled() or self.keep_lot(lot)
 
     def keep_lot(self, lot: Lot) -> bool:
-        """Have it under this lot and nobody else; False if the disk has no room for that."""
+        """Write durably that we alone have it, under this lot; False if the disk is full."""
         try:
             with self.dock.store.write() as txn:
                 keep_lot(txn, self.identity, lot)
@@ -150,7 +152,7 @@ class OpenInstance(NamedTuple):
         return True
 
     def give_away(self, to: Peer) -> bool:
-        """Have nothing of it any more, and remember who has; False if the disk has no room for that."""
+        """Delete its state and record its new host, in one transaction; False if the disk is full."""
         try:
             with self.dock.store.write() as txn:
                 give_away(txn, self.plan, self.identity, to.id, shared=not self._shares())
@@ -159,7 +161,7 @@ class OpenInstance(NamedTuple):
         return True
 
     def was_given_to(self, peer: Peer, lot: Lot) -> bool:
-        """Whether it was given to a node, who had it from us under this lot."""
+        """Whether we gave it to this host, under this lot of ours."""
         with self.dock.store.read() as snapshot:
             return was_given_to(snapshot, self.identity, lot, peer.id)
 
@@ -168,24 +170,23 @@ class OpenInstance(NamedTuple):
 
 
 class Moving:
-    """The part of a node that brings instances here and gives others away."""
+    """The part of a node that fetches instances and gives others away; without a dock there is nothing to move."""
 
     def __init__(self, ground: NodeContext, carrying: Carrying, hosting: Hosting, dock: Dock | None) -> None:
-        """Move nothing; a node without a dock has nothing that could."""
         self._ground, self._carrying, self._hosting, self._dock = ground, carrying, hosting, dock
         self.fetching: dict[Spot, Fetching] = {}
         self.giving: dict[Spot, Giving] = {}
-        self._promised: dict[Spot, Lot] = {}  # what we have told others that we do not have, the latest last
-        self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # and not known to be heard of, since when
+        self._promised: dict[Spot, Lot] = {}  # placements that we have disowned, the latest last
+        self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # unacknowledged: to whom, since when
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         for spot, fetching in self.fetching.items():
             assert self._is_awaited(spot, fetching), "something is fetched that nobody waits for"
             assert fetching.sought, "nobody is asked for what is fetched"
 
     def settle(self) -> None:
-        """Begin to fetch what the host has been asked to run, and give up what it is no longer asked for."""
+        """Begin the fetches that the host wants, and cancel those that it does not want any more."""
         wanted, self._hosting.fetches_wanted = self._hosting.fetches_wanted, []
         for asked in wanted:
             assert asked.whence is not None
@@ -202,7 +203,7 @@ class Moving:
         return hosted is not None and hosted.is_arriving and hosted.lot == fetching.asked.lot
 
     def app_closed(self, app: str) -> None:
-        """Move nothing of an app any more."""
+        """Cancel all moves of an app's instances."""
         for spot in [spot for spot in (*self.fetching, *self.giving, *self._given) if spot[0] == app]:
             self.giving.pop(spot, None)
             self._given.pop(spot, None)
@@ -213,7 +214,7 @@ class Moving:
         self._ground.timers.cancel(("move", spot))
 
     def _found(self, spot: Spot) -> OpenInstance | None:
-        """Return what is needed to touch an instance's state, if its app is open here."""
+        """Return an instance with its plan and dock, if its app is open here."""
         app = self._carrying.apps.get(spot[0])
         if app is None or self._dock is None:
             return None
@@ -225,11 +226,11 @@ class Moving:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is coming, and those who took something from us know that they have it alone."""
+        """Whether no fetch is under way, and every StateForgotten of ours is acknowledged or given up."""
         return not self.fetching and not self._given
 
     def again(self, spot: Spot) -> None:
-        """Ask again for what has not come; if nothing has so far, where else it may be."""
+        """Retransmit a request; as long as no piece has arrived, to the next host that may have the state."""
         fetching = self.fetching.get(spot)
         if fetching is not None:
             if fetching.after == BEGINNING and not fetching.is_kept:
@@ -242,9 +243,9 @@ class Moving:
         ground, fetching, found = self._ground, self.fetching[spot], self._found(spot)
         ground.come_back(("move", spot), ground.config.retry)
         if found is None or spot[1] in found.app.here:
-            return  # the app is being opened, or what ran here under another lot is being stopped
+            return  # the app is being opened, or the instance under another lot is being stopped here
         whence, lot = fetching.whence, found.lot()
-        fetching.is_kept |= lot == fetching.asked.lot  # before we were restarted
+        fetching.is_kept |= lot == fetching.asked.lot  # it was fetched before a restart of ours
         if (whence.host.id == ground.own.id and lot == whence.lot) or (fetching.is_kept and found.is_settled()):
             self._arrived(spot)
         elif self._is_hopeless(fetching):
@@ -257,14 +258,14 @@ class Moving:
             ground.send(whence.host, s.StateAsked(ground.own, *spot, whence.lot, fetching.after))
 
     def _is_hopeless(self, fetching: Fetching) -> bool:
-        """Whether nobody has what is fetched, or those who should are silent for too long."""
+        """Whether all hosts have answered that they do not have the state, or are silent for too long."""
         ground = self._ground
         are_lost = all(one.is_lost for one in fetching.sought)
         patience = ground.config.host_silence_max if are_lost else ground.config.keeper_silence_max
         return len(fetching.unknown) == len(fetching.sought) or ground.now - fetching.heard > patience
 
     def state_told(self, message: s.StateTold) -> None:
-        """Keep a piece of an instance's state; with the last one have its old host forget it."""
+        """Store a piece of an instance's state; after the last one have the old host delete it."""
         spot = (message.app, message.instance)
         fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
         if fetching is None or found is None or message.after != fetching.after:
@@ -272,7 +273,7 @@ class Moving:
         if not message.held and not message.is_last:
             return
         fetching.heard = self._ground.now
-        if fetching.after != BEGINNING and message.turns != fetching.turns:  # it ran again, after a restart
+        if fetching.after != BEGINNING and message.turns != fetching.turns:  # it ran again, after a restart there
             fetching.after = BEGINNING
             self._ask(spot)
             return
@@ -285,7 +286,7 @@ class Moving:
         try:
             self._keep(message, found, fetching)
         except StoreFull:
-            return  # it is asked for again, when there may be room
+            return  # the timer asks for it again, when there may be room
         except StoreError as damage:
             self._ground.emit(NoteRefused(message.sender, f"the state of {message.app}: {damage}"))
             return
@@ -297,7 +298,7 @@ class Moving:
     def _keep(self, message: s.StateTold, found: OpenInstance, fetching: Fetching) -> None:
         identity, dock = found.identity, found.dock
         with dock.store.write() as txn:
-            if fetching.after == BEGINNING:  # what is here is of another time, or of a fetching that was cut off
+            if fetching.after == BEGINNING:  # delete old state, or what an interrupted fetch left
                 found.clear(txn)
             put_piece(txn, found.plan, identity, message.held)
             if message.is_last:
@@ -309,7 +310,7 @@ class Moving:
             self._ground.emit(NoteRowsGone(identity, record))
 
     def state_delayed(self, message: s.StateDelayed) -> None:
-        """Take note that an instance's old host is there, and nothing on its way yet."""
+        """Take note that the old host is alive, but sends nothing yet."""
         spot, ground = (message.app, message.instance), self._ground
         fetching = self._expected(spot, message.sender, message.lot)
         if fetching is not None:
@@ -318,7 +319,7 @@ class Moving:
             ground.come_back(("move", spot), ground.config.retry)
 
     def state_unknown(self, message: s.StateUnknown) -> None:
-        """Take note where nothing of an instance is, or nothing that is for us."""
+        """Take note that a host does not have an instance's state, or not for us."""
         spot = (message.app, message.instance)
         fetching = self._expected(spot, message.sender, message.lot)
         if fetching is not None and message.lot not in fetching.unknown:
@@ -329,7 +330,7 @@ class Moving:
             self.again(spot)
 
     def _expected(self, spot: Spot, sender: Peer, lot: Lot) -> Fetching | None:
-        """Return what is being fetched, if this one was asked for it under that lot."""
+        """Return the fetch of an instance, if this sender is one of its sources under that lot."""
         fetching = self.fetching.get(spot)
         if fetching is None or (sender.id, lot) not in [(one.host.id, one.lot) for one in fetching.sought]:
             return None
@@ -339,32 +340,32 @@ class Moving:
         fetching, found = self.fetching[spot], self._found(spot)
         assert found is not None
         if not found.keep_lot(fetching.asked.lot):
-            return  # it is asked for again, when there may be room
+            return  # the timer asks again, when there may be room
         del self.fetching[spot]
         self._carrying.open_door(*spot)
         self._hosting.arrived(fetching.asked)
         self._ground.timers.cancel(("move", spot))
 
     def state_forgotten(self, message: s.StateForgotten) -> None:
-        """Let an instance run whose old host has nothing of it any more."""
+        """Run an instance, since its old host has deleted the state, and acknowledge that."""
         spot, ground = (message.app, message.instance), self._ground
         fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
         if fetching is not None and fetching.is_kept:
             self._arrived(spot)
         elif found is not None and not found.settle():
-            return  # it is told us again, when there may be room
+            return  # the old host retransmits, when there may be room
         if spot not in self.fetching:
             ground.send(message.sender, s.StateRuns(ground.own, *spot, message.lot))
 
     # --- going elsewhere ----------------------------------------------------------------------------------------------
 
     def state_asked(self, message: s.StateAsked) -> None:
-        """Give an instance away to whoever is to run it now."""
+        """Send an instance's state to its new host; the host that asked last counts."""
         spot, ground = (message.app, message.instance), self._ground
         found = self._found(spot)
         if found is None:
             if self._dock is not None and self._dock.holds(message.app):
-                return  # it cannot be opened here at present, which may be mended
+                return  # the app cannot be opened here at present; the asker retransmits
         elif spot in self.fetching and self.fetching[spot].asked.lot == message.lot:
             ground.send(message.sender, s.StateDelayed(ground.own, *spot, message.lot, is_here=False))
             return
@@ -377,13 +378,13 @@ class Moving:
         ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
 
     def _promise(self, spot: Spot, lot: Lot) -> None:
-        """Never run an instance under a lot of which we have told somebody that we have nothing."""
+        """Never run a placement that we have disowned."""
         self._promised[spot] = max(lot, self._promised.pop(spot, lot))
         if len(self._promised) > PROMISED_MAX:
             del self._promised[next(iter(self._promised))]
 
     def is_over(self, spot: Spot, lot: Lot) -> bool:
-        """Whether a placement was followed by another, whose host was told that we have nothing."""
+        """Whether we have disowned a placement: a later one's host was told that we do not have its state."""
         return spot in self._promised and lot <= self._promised[spot]
 
     def state_sought(self, message: s.StateSought) -> None:
@@ -394,7 +395,7 @@ class Moving:
             self._ground.send(message.sender, here)
 
     def goes_on(self, app: str) -> None:
-        """Give away what had to wait for rows to be with others, or for workers to let it go."""
+        """Give away instances that waited for acknowledgements of their output, or for workers to stop them."""
         for spot, giving in list(self.giving.items()):
             if spot[0] == app and giving.is_emptied and not giving.has_left:
                 self._give(spot, giving)
@@ -422,19 +423,19 @@ class Moving:
         self._ground.send(giving.to, told)
 
     def has_kept(self, spot: Spot, lot: Lot) -> bool:
-        """Whether something of an instance is here under a lot, or may be: its app cannot be opened at present."""
+        """Whether an instance's state is here under a lot, or may be, since its app cannot be opened at present."""
         found = self._found(spot)
         return found.lot() == lot if found is not None else self._dock is not None and self._dock.holds(spot[0])
 
     def stays(self, spot: Spot, lot: Lot) -> None:
-        """Give an instance away no more, that is to run here after all."""
+        """Cancel giving an instance away that is to run here after all."""
         found = self._found(spot)
         if spot in self.giving and found is not None and found.lot() == lot:
             del self.giving[spot]
             self._carrying.open_door(*spot)
 
     def _has_left(self, spot: Spot, giving: Giving, found: OpenInstance) -> bool:
-        """Whether nothing of an instance is here but its state; what is in the way is being done."""
+        """Whether only the state of an instance is left here; if not, have it emptied."""
         here = found.app.here
         if not giving.is_emptied:
             with found.dock.store.read() as snapshot:
@@ -449,7 +450,7 @@ class Moving:
         return giving.has_left
 
     def _is_made_known(self, giving: Giving, found: OpenInstance) -> bool:
-        """Whether what an instance made before it stopped is with those for whom it was made."""
+        """Whether other hosts have acknowledged all that an instance made before it stopped."""
         app = found.app
         with found.dock.store.read() as snapshot:
             queues = {target: read_queue(snapshot, InstanceId(app.id, target)) for target in _targets(found.plan)}
@@ -458,18 +459,18 @@ class Moving:
         return all(queues[target].head_sequence >= number for target, number in giving.made.items())
 
     def state_taken(self, message: s.StateTaken) -> None:
-        """Forget an instance that is to run elsewhere; only for who asked last, to whom we have given all of it."""
+        """Delete an instance that its new host has stored; only for the host that asked last and may have all of it."""
         spot, ground = (message.app, message.instance), self._ground
         found = self._found(spot)
         if found is not None and found.lot() == message.lot:
             giving = self.giving.get(spot)
-            if giving is None:  # we were restarted, and may have run it since
+            if giving is None:  # we were restarted, and may have run it since: send it anew
                 self.state_asked(s.StateAsked(message.sender, *spot, message.lot, BEGINNING))
                 return
             if not giving.has_left or giving.to.id != message.sender.id:
                 return
             if not found.give_away(message.sender):
-                return  # it is asked for again
+                return  # the new host retransmits
             del self.giving[spot]
             self._hosting.gave_away(spot)
             self._carrying.has_gone_to(*spot, message.sender)
@@ -481,7 +482,7 @@ class Moving:
             ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
 
     def _tell_forgotten(self, spot: Spot) -> None:
-        """Tell who took an instance that nobody else has it; it waits for that, but we do not wait for it for ever."""
+        """Retransmit StateForgotten to the new host until it acknowledges, at most for `owner_silence_max`."""
         forgotten, taker, since = self._given[spot]
         if self._ground.now - since > self._ground.config.owner_silence_max:
             del self._given[spot]
@@ -491,14 +492,14 @@ class Moving:
             self._ground.come_back(("move", spot), self._ground.config.retry)
 
     def state_runs(self, message: s.StateRuns) -> None:
-        """Tell who took an instance no more that it may run."""
+        """Take the acknowledgement of a StateForgotten."""
         spot = (message.app, message.instance)
         if spot in self._given and self._given[spot][0].lot == message.lot:
             del self._given[spot]
 
 
 def _targets(plan: ChainPlan) -> Iterator[int]:
-    """Go through the instances that a chain's rows go to."""
+    """Go through the instances that receive a chain's rows."""
     for outlets in (*plan.outlets, *plan.errors.values()):
         for outlet in outlets:
             yield from outlet.targets

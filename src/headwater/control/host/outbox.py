@@ -1,4 +1,4 @@
-"""What a node knows of rows that lie here for an instance elsewhere: how many are under way, and to whom."""
+"""The sender's side of a channel: what of a durable send log is in flight, its window, retransmission and backoff."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from headwater.model.time import Duration, Instant
 
 
 class UnderWay(NamedTuple):
-    """A message that has not been answered."""
+    """A message of rows that has not been acknowledged."""
 
     until: int  # the number behind its last entry
     size_bytes: int
-    schemas: tuple[int, ...]  # that went along
+    schemas: tuple[int, ...]  # that it carries
 
 
 @dataclass(slots=True)
@@ -43,21 +43,21 @@ class Outbox:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The name under which it is kept."""
+        """The key of this outbox: app and instance."""
         return self.app, self.instance.number
 
     @property
     def bytes_under_way(self) -> int:
-        """What was sent and has not been answered."""
+        """The bytes sent and not acknowledged."""
         return sum(one.size_bytes for one in self.under_way)
 
     def go_back(self) -> None:
-        """Count nothing as sent that has not been answered."""
+        """Go back to the first unacknowledged entry (go-back-N)."""
         self.sent, self.answer_by = self.base, None
         self.under_way.clear()
 
     def keep_pace(self, now: Instant) -> None:
-        """Expect the next answer to take as long as this one: on a slow link, what is on its way must not go again."""
+        """Adapt the timeout to the last acknowledgement, so that a slow link gets no needless retransmissions."""
         if self.unanswered_since is not None:
             self.pace = Duration(2 * (now - self.unanswered_since))
         self.unanswered_since = now if self.under_way else None

@@ -1,9 +1,9 @@
-"""Rows on their way between nodes: keyed late binding up the tree (Falcon), over channels that lose and double nothing.
+"""Rows on their way between nodes: keyed late binding up the tree (Falcon), over reliable FIFO channels.
 
-Rows for an instance that runs elsewhere climb from here towards the root of their app's tree until they meet a node
-that knows where it runs: hosts tell the nodes on their way up which instances they have. Whoever runs it keeps the rows
-and says so to the node whose outbox they lie in, which sends the next ones there directly, for as long as that works.
-At the root, rows for an instance that nobody has make its steward place it.
+Hosts announce to the nodes on their path to the root which instances they have. Rows for an instance that runs
+elsewhere climb from here towards the root until they reach a node that knows its host. The host stores the rows and
+acknowledges them to the sender, which sends the next ones to it directly, for as long as that works. At the root, rows
+for an instance without a known host make the root ask the steward, which places it if need be.
 
 Of an instance that was begun anew since its host was lost (`engine/cuts.py`), only rows are taken that were sent since:
 who sends others is told, and binds to the lost host what that one may have taken.
@@ -54,7 +54,7 @@ CutsOf = Callable[[str, int], tuple[InstanceCut, ...] | None]  # of an instance 
 
 
 class Carrying:
-    """The part of a node that brings rows to where they are taken."""
+    """The part of a node that carries rows to the hosts of their instances; without a dock it only forwards them."""
 
     def __init__(
         self, ground: NodeContext, trees: Trees, dock: Dock | None, steward_of: Steward, cuts_of: CutsOf = lambda *_: ()
@@ -65,12 +65,12 @@ class Carrying:
         self._config = ground.config.carrying
         self.apps: dict[str, OpenApp] = {}
         self.outboxes: dict[tuple[str, int], Outbox] = {}
-        self._bindings = Bindings(self._config.bound_kept)  # what we were told by those below us
+        self._bindings = Bindings(self._config.bound_kept)  # announced by nodes below us
         self._seekers = Seekers(self._config.bound_kept)
         self._receiving = None if dock is None else Receiving(dock, self.apps)
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         self._seekers.check()
         for (app, number), outbox in self.outboxes.items():
             assert app in self.apps, f"an outbox of {app}, which is not open"
@@ -91,13 +91,13 @@ class Carrying:
             self._send_doubtful(app)
 
     def closed(self, app: str) -> None:
-        """Carry nothing of an app any more."""
+        """Drop all outboxes of an app."""
         self.apps.pop(app, None)
         for place in [place for place in self.outboxes if place[0] == app]:
             self._drop(place)
 
     def runs_here(self, app: str, instance: int) -> None:
-        """Take the rows of an instance from now on, and tell the nodes on the way up."""
+        """Take the rows of an instance, and announce it to the nodes on our path to the root."""
         self.apps[app].here.add(instance)
         self._drop((app, instance))
         self._send_doubtful(app)
@@ -106,26 +106,26 @@ class Carrying:
         self._come_back()
 
     def runs_no_more(self, app: str, instance: int) -> None:
-        """Carry on what lies here for an instance that ran here."""
+        """Send on the rows that wait here for an instance that has stopped here."""
         if app in self.apps:
             self.apps[app].here.discard(instance)
             self.rows_wait(app, instance)
 
     def close_door(self, app: str, instance: int) -> None:
-        """Take no more rows for an instance that moves elsewhere: they stay with their senders."""
+        """Refuse rows for an instance that moves away: they stay in their senders' outboxes."""
         self.apps[app].leaving.add(instance)
 
     def open_door(self, app: str, instance: int) -> None:
-        """Take rows for an instance, once it runs here."""
+        """Take rows for an instance again, once it runs here."""
         self.apps[app].leaving.discard(instance)
 
     def has_gone_to(self, app: str, instance: int, host: Peer) -> None:
-        """Show rows the way to where an instance has moved."""
+        """Bind an instance that has moved to its new host."""
         self.open_door(app, instance)
         self._bindings.keep((app, instance), host, self._ground.now)
 
     def is_empty(self) -> bool:
-        """Whether no rows lie here that have to go elsewhere."""
+        """Whether all outboxes are empty."""
         if self._dock is None:
             return True
         with self._dock.store.read() as snapshot:  # those of rows in doubt are among them
@@ -137,7 +137,7 @@ class Carrying:
         self._ground.timers.cancel(("rows", place))
 
     def tell_where(self) -> None:
-        """Tell the nodes on our ways up what runs here, again and again: who is new there knows nothing."""
+        """Repeat to the nodes above us in each tree which instances run here; drop what others did not repeat."""
         told = False
         for app, known in self.apps.items():
             if known.here:
@@ -149,7 +149,7 @@ class Carrying:
             self._come_back()
 
     def _come_back(self) -> None:
-        """Tell again what runs here, and forget what others do not."""
+        """Set the timer of `tell_where`."""
         if BOUND not in self._ground.timers:
             self._ground.come_back(BOUND, self._config.tell)
 
@@ -162,7 +162,7 @@ class Carrying:
                 self._ground.send(above, m.InstancesHere(own, app, key, bound, 1))
 
     def instances_here(self, message: m.InstancesHere) -> None:
-        """Remember what runs below us, and tell the nodes above."""
+        """Bind instances that run below us, and tell the node above."""
         for instance, host in message.bound:
             place = (message.app, instance)
             self._bindings.keep(place, host, self._ground.now)
@@ -176,7 +176,7 @@ class Carrying:
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def rows_wait(self, app: str, instance: int) -> None:
-        """Send what lies here for an instance that runs elsewhere."""
+        """Send the rows that wait here for an instance that runs elsewhere."""
         known = self.apps.get(app)
         if known is None or instance in known.here or self._dock is None:
             return
@@ -196,7 +196,7 @@ class Carrying:
         return Outbox(app, identity, head, head, tried, origin_under(known.origin, cut.lot), cut.lot)
 
     def due(self, place: tuple[str, int]) -> None:
-        """Send what has waited for more, or again what has not been answered."""
+        """Send the few rows that waited for more; retransmit after a timeout."""
         outbox = self.outboxes.get(place)
         if outbox is None:
             return
@@ -208,7 +208,7 @@ class Carrying:
         self._send(outbox, patient=False)
 
     def _send(self, outbox: Outbox, *, patient: bool) -> None:
-        """Send as much as may be under way; if patient, few rows wait a moment for more while others are."""
+        """Fill the window; if patient, few rows wait a moment for more while others are in flight (Nagle)."""
         assert self._dock is not None
         config, now = self._config, self._ground.now
         wake = None
@@ -242,7 +242,7 @@ class Carrying:
     def _window(self, outbox: Outbox) -> int:
         """Return how much may be under way."""
         room = self._config.window_bytes if outbox.room_bytes is None else outbox.room_bytes
-        return max(1, min(room, self._config.window_bytes))  # one at least, whose answer tells of new room
+        return max(1, min(room, self._config.window_bytes))  # at least one message, whose answer tells of new room
 
     def _dispatch(self, outbox: Outbox, stretch: OutboxStretch) -> None:
         entries, schemas = self._that_fit(outbox, stretch.entries[: m.ENTRIES_MAX])
@@ -277,7 +277,7 @@ class Carrying:
     def _that_fit(
         self, outbox: Outbox, entries: tuple[tuple[int, bytes], ...]
     ) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, bytes], ...]]:
-        """Return the first of some entries, as many as fit with the schemas that the receiver may not know yet."""
+        """Return the first entries, as many as fit with the schemas that the receiver may not have."""
         assert self._dock is not None
         schemas: dict[int, bytes] = {}
         size = 0
@@ -319,7 +319,7 @@ class Carrying:
             outbox.unanswered_since = None
         elif message.until <= outbox.base:
             outbox.unanswered_since = None
-            return  # it has no room, or misses what came before: both are tried again in a while
+            return  # it has no room, or misses earlier entries: the timeout retransmits
         elif not self._hand_on(outbox, message.until):
             return
         elif self._is_settled(outbox):
@@ -367,7 +367,7 @@ class Carrying:
             return read_queue(snapshot, outbox.instance).next_sequence
 
     def _refuse_answer(self, outbox: Outbox, message: m.RowsKept) -> None:
-        """Believe nobody who has what was never sent; what is not answered otherwise is sent again."""
+        """Ignore an acknowledgement beyond the last entry of the queue; report a peer that sends one, once."""
         if message.sender.id != outbox.disbelieved:
             outbox.disbelieved = message.sender.id
             which = f"rows of {outbox.app} for instance {outbox.instance.number}"
@@ -375,7 +375,7 @@ class Carrying:
             self._ground.emit(NoteRefused(message.sender, why))
 
     def _hand_on(self, outbox: Outbox, until: int) -> bool:
-        """Forget what the other end has; False if the disk has no room even for that, and it is to be told us again."""
+        """Delete acknowledged entries; False if the disk is full even for that: the next answer tries again."""
         assert self._dock is not None
         try:
             with self._dock.store.write() as txn:
@@ -444,14 +444,14 @@ class Carrying:
     # --- the way ------------------------------------------------------------------------------------------------------
 
     def _above(self, key: NodeId) -> Peer | None:
-        """Return the node above us in a tree, or on the way to its root; None if we are the root."""
+        """Return our parent in a tree, or the next hop to its root; None if we are the root."""
         tree = self._trees.status().get(key)
         if tree is not None and tree.parent is not None:
             return tree.parent
         return self._ground.ring.next_hop(key)
 
     def _bring_nearer(self, message: m.RowsSent, to: Peer | None = None) -> None:
-        """Send rows to whoever has their instance, as far as we know, or else up the tree."""
+        """Forward rows to their host if we know it, else up the tree."""
         sending, own = message.sending, self._ground.own
         place = (sending.app, sending.instance)
         host = to or self._bound_to(place)
@@ -463,12 +463,12 @@ class Carrying:
             self._ground.send(host, m.RowsSent(own, message.keeper, message.steward, message.hops + 1, sending))
 
     def _bound_to(self, place: tuple[str, int]) -> Peer | None:
-        """Return who has an instance, as we were told of late."""
+        """Return the host of an instance, unless its binding is old or the host dead."""
         host = self._bindings.find(place, self._ground.now)
         return None if host is None or host.id in self._ground.ring.known.dead else host
 
     def _ask_for_home(self, place: tuple[str, int], message: m.RowsSent) -> None:
-        """At the root: have the steward say where an instance is, or place it. The rows stay where they lie."""
+        """At the root: have the steward name the host of an instance, or place it. Rows stay in their outbox."""
         ground = self._ground
         self._seekers.add(place, message.keeper, ground.now)
         self._come_back()
@@ -476,7 +476,7 @@ class Carrying:
             ground.send(message.steward, m.HomeWanted(ground.own, *place))
 
     def home_told(self, message: m.HomeTold) -> None:
-        """Send rows to where their instance is, or tell those who wait to know it."""
+        """Send our rows to the host that was named, and tell the seekers of the instance."""
         place = (message.app, message.instance)
         outbox = self.outboxes.get(place)
         if outbox is not None and message.host.id != self._ground.own.id:
@@ -495,9 +495,9 @@ class Carrying:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def rows_sent(self, message: m.RowsSent) -> None:
-        """Keep rows for an instance that runs here, and say so; bring all others nearer to theirs.
+        """Store and acknowledge rows for an instance that runs here; forward all others.
 
-        Our own come round where their instance has moved here while they were under way: they lie in its queue.
+        Rows of our own come back if their instance has moved here meanwhile; they are ignored, being in its queue.
         """
         sending = message.sending
         app = self.apps.get(sending.app)
@@ -555,7 +555,7 @@ class Carrying:
             room = 0 if sending.instance in app.leaving else self._dock.room_bytes(app.id)
             taken = self._receiving.take(app, sending, stretch, room)
         except StoreFull:
-            return  # it comes again, when there may be room
+            return  # the sender retransmits, when there may be room
         except StoreError as damage:
             ground.emit(NoteRefused(message.keeper, f"rows of {sending.app}: {damage}"))
             return

@@ -1,4 +1,4 @@
-"""Rows of other nodes on their way into a queue here: what is looked at, and what is kept of it."""
+"""The receiver's side of a channel: validate rows of another node and store them in a queue here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ SCHEMAS_OF_NODE_MAX: Final = 128 << 20  # of all apps
 
 
 class TakenRows(NamedTuple):
-    """Up to which number all is here, and the queue if it grew."""
+    """The number up to which all rows are stored, and the queue's record if it grew."""
 
     until: int
     lacks_schema: bool = False
@@ -31,17 +31,16 @@ class TakenRows(NamedTuple):
 
 
 class Receiving:
-    """Takes rows into the queues of a node."""
+    """Takes rows into the queues of a node; `apps` are those with queues in the dock's store."""
 
     def __init__(self, dock: Dock, apps: Mapping[str, OpenApp]) -> None:
-        """Take them into this store; `apps` are those that have queues there."""
         self._dock, self._apps = dock, apps
         self._admitting = Admitting()
 
     def take(self, app: OpenApp, sending: m.Sending, stretch: OutboxStretch, room: int) -> TakenRows:
-        """Store a stretch if there is room for it; raises StoreError if it cannot be what it says.
+        """Store a stretch if it is the next one and there is room; raises StoreError if it is malformed.
 
-        Of one that is not taken nothing is read or kept: its schemas and the name of its queues are made up easily.
+        A stretch that is not taken is neither decoded nor stored, since its schemas and its origin may be forged.
         """
         instance = InstanceId(app.id, sending.instance)
         with self._dock.store.read() as snapshot:
@@ -62,7 +61,7 @@ class Receiving:
     def _store(
         self, app: OpenApp, sending: m.Sending, stretch: OutboxStretch, schemas: dict[int, KnownSchema]
     ) -> TakenRows:
-        """Put a stretch that was looked at, and the schemas of its rows."""
+        """Store a validated stretch and the schemas of its rows in one transaction."""
         with self._dock.store.write() as txn:
             instance = InstanceId(app.id, sending.instance)
             received, record = receive(txn, instance, sending.origin, sending.base, stretch)
@@ -71,7 +70,7 @@ class Receiving:
         return TakenRows(max(received.until, sending.base), record=record)
 
     def _keep_schemas(self, txn: Transaction, app: OpenApp, schemas: dict[int, KnownSchema]) -> int:
-        """Keep those that are not here yet, and return how many bytes they take; StoreError if it is too much."""
+        """Store the schemas that are not here yet and return their bytes; StoreError above the limits."""
         more = sum(known.size_bytes for one, known in schemas.items() if txn.get(schema_key(app.id, one)) is None)
         if more and app.schemas_bytes + more > SCHEMAS_OF_APP_MAX:
             raise StoreError(f"the schemas of its rows have more than {SCHEMAS_OF_APP_MAX >> 20} MiB")
@@ -84,7 +83,7 @@ class Receiving:
     def _schemas_of(
         self, snapshot: Snapshot, app: AppId, sending: m.Sending, entries: Sequence[Entry]
     ) -> dict[int, KnownSchema]:
-        """Return the schemas that entries name, as far as they are here or came along; what none names is not read."""
+        """Return the schemas that entries name, from the store or the message; no others are decoded."""
         brought = dict(sending.schemas)
         found = {}
         for identity in {entry.schema_id for entry in entries if entry.rows}:
@@ -99,9 +98,9 @@ def _read_schema(identity: int, encoded: bytes) -> KnownSchema:
     try:
         check_schema(encoded)
         schema = pa.ipc.read_schema(pa.py_buffer(encoded))
-        schema.to_string()  # names are looked at when they are read, and may be no text
+        schema.to_string()  # pyarrow decodes names late, and they may not be UTF-8
         known = KnownSchema.of(schema)
-    except Exception as damage:  # also of those who have registered types of their own: they read what came along
+    except Exception as damage:  # any: extension types that an app registered decode their own metadata
         raise StoreError(f"what should be a schema is none: {damage}") from damage
     if known.identity != identity:
         raise StoreError(f"schema {identity:x} is not what its name says")

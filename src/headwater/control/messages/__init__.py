@@ -1,1 +1,1 @@
-"""What nodes say to one another, typed and limited; and the events and effects of their machines."""
+"""The messages between nodes, typed and bounded, and the events and effects of their machines."""

@@ -1,4 +1,4 @@
-"""What nodes say to one another about apps: finding stewards, registering, placing and keeping instances."""
+"""The messages between nodes about apps: finding stewards, registering, placing and keeping instances."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final
@@ -19,17 +19,17 @@ from headwater.overlay.tree_messages import PATH_MAX, AnyTreeMessage
 
 CHAINS_MAX: Final = INSTANCES_MAX  # of one app
 SOURCES_MAX: Final = INSTANCES_MAX
-OPERATORS_MAX: Final = 1_000_000  # of one chain or on one node: their sums can be told, whoever made them up
-WHENCES_MAX: Final = 8  # places in which the state of an instance may lie: each more takes a host that was silent
+OPERATORS_MAX: Final = 1_000_000  # of one chain or on one node: sums of them fit a message even if they are forged
+WHENCES_MAX: Final = 8  # hosts that may have an instance's state: each beyond the first takes another silent host
 PHASE_CHARS_MAX: Final = 8
 PLACES_MAX: Final = (
-    10_000  # instances and sources on one node: sinks and sources take no room, and there must be an end
+    10_000  # instances and sources on one node: sinks and sources count for no load, so they need a bound
 )
-AROUND_MAX: Final = 12  # nodes of whose room one tells
+AROUND_MAX: Final = 12  # neighbours whose room a node reports with its own
 ENTRIES_MAX: Final = 8  # of a register in one message
-KEPT_MAX: Final = 50_000  # apps in one message about what is kept of a register: more than anybody has room for
-APPS_MAX: Final = 1_000_000  # told of a node: it has room for a tenth of them
-FLOW_BYTES_MAX: Final = 1 << 20  # texts of a few files; ten entries of a register have to fit one message
+KEPT_MAX: Final = 50_000  # apps in one message about replicas of a register: more than a node has memory for
+APPS_MAX: Final = 1_000_000  # of one node: ten times what it has memory for
+FLOW_BYTES_MAX: Final = 1 << 20  # the source of a few files; `ENTRIES_MAX` entries of a register fit one message
 
 Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
 Operators = Annotated[int, Meta(ge=0, le=OPERATORS_MAX)]
@@ -41,54 +41,54 @@ AppPlaceTerm = tuple[AppName, PlaceNumber, Term]
 
 
 class ChainSpec(msgspec.Struct, frozen=True, array_like=True):
-    """One chain of an app, as far as placing it goes."""
+    """One instance of a chain, or a sink, as far as placement needs it."""
 
     name: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     operators: Operators
     stage: Stage
     sources: Annotated[tuple[InstanceNumber, ...], Meta(max_length=SOURCES_MAX)]  # the sources that feed it, by number
-    keeps: bool = False  # rows and state lie with it once it has run: nobody else can go on in its stead
+    keeps: bool = False  # it has rows and state on its host once it has run, and cannot start elsewhere without them
     on_demand: bool = False  # it is started when a row needs it
     is_stateless: bool = False  # if its host is lost, another can go on with the rows that come from then on
 
 
 class AppSpec(msgspec.Struct, frozen=True, array_like=True):
-    """An app, as a steward sees it. What its operators do is opaque, and only those who run them open it."""
+    """An app, as a steward sees it. The flow is opaque: only hosts open it."""
 
     name: AppName
-    key: NodeId  # of its tree: the root is whoever owns it
+    key: NodeId  # of its tree: the owner of the key is the root
     sources: Annotated[tuple[Peer, ...], Meta(max_length=SOURCES_MAX)]  # the nodes at which its rows come in
     chains: Annotated[tuple[ChainSpec, ...], Meta(max_length=CHAINS_MAX)]
     flow: Flow = b""
 
     def can_be_placed(self, placed: "tuple[Placed, ...]") -> bool:
-        """Whether these are instances of the app, each in one place."""
+        """Whether these are instances of the app, none of them twice."""
         instances = {one.instance for one in placed}
         return len(instances) == len(placed) and all(one < len(self.chains) for one in instances)
 
 
 class Whence(msgspec.Struct, frozen=True, array_like=True):
-    """Where an instance was before it was placed where it is: its state lies there until it is fetched."""
+    """The previous placement of an instance: that host has the state until the new host has fetched it."""
 
     host: Peer
     lot: Lot
-    is_lost: bool = False  # it has been silent for long: if nobody else has it, do not wait for it much longer
-    before: "Whence | None" = None  # where it was to fetch it from, and may not have done so
+    is_lost: bool = False  # the host has been silent for long: if no other has the state, give up sooner
+    before: "Whence | None" = None  # the placement before, whose host has the state if this one never fetched it
 
     def all(self) -> "Iterator[Whence]":
-        """Go through all places where the state may lie, the likeliest first."""
+        """Go through all placements whose host may have the state, the likeliest first."""
         yield self
         if self.before is not None:
             yield from self.before.all()
 
     def first(self, count: int) -> "Whence":
-        """Return this place and those before it, but no more than so many."""
+        """Return this placement and those before it, at most `count`."""
         before = self.before.first(count - 1) if self.before is not None and count > 1 else None
         return msgspec.structs.replace(self, before=before)
 
 
 def check_whences(whence: Whence | None) -> None:
-    """Raise ValueError if an instance is to be fetched from more places than there are: each stands in another."""
+    """Raise ValueError if the chain of previous placements is longer than `WHENCES_MAX`."""
     for _ in range(WHENCES_MAX):
         if whence is None:
             return
@@ -98,25 +98,25 @@ def check_whences(whence: Whence | None) -> None:
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
-    """Where an instance of an app runs, and the node on the way at which its rows turn off."""
+    """The placement of an instance: its host, and the node on the path to the root where its rows turn off."""
 
     instance: InstanceNumber
     host: Peer
     anchor: Peer
-    lot: Lot = (0, 0)  # of this placement; no other has the same
+    lot: Lot = (0, 0)  # of this placement, and of no other (a fencing token)
     whence: Whence | None = None
     cuts: Cuts = ()  # how often it began anew since a host was lost
 
     def __post_init__(self) -> None:
-        """Refuse more places to fetch it from than anybody names."""
+        """Refuse too long a chain of previous placements."""
         check_whences(self.whence)
 
     def whences(self) -> "tuple[Whence, ...]":
-        """Return where the instance may have to be fetched from."""
+        """Return the placements from which the state may have to be fetched."""
         return () if self.whence is None else tuple(self.whence.all())
 
     def lots(self) -> Iterator[Lot]:
-        """Go through the lots under which something of the instance may be needed."""
+        """Go through the lots under which a host may hold state that is still needed."""
         yield self.lot
         for whence in self.whences():
             yield whence.lot
@@ -129,18 +129,18 @@ Phase = Annotated[
 
 
 class RegisterEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An app in a steward's register. Of two entries of one app the one with the higher term and version counts."""
+    """An app in a steward's register. Of two entries of an app, the one with the higher (term, version) wins."""
 
     spec: AppSpec
     term: Term  # raised when another steward takes the app over
     version: Version  # raised with every change
     phase: Phase
     placed: AllPlaced
-    owner: Peer  # who submitted it, and wants to hear when it runs
-    has_run: bool = False  # so what keeps something has kept it since
+    owner: Peer  # the node at which it was submitted
+    has_run: bool = False  # so instances that keep state have some on their hosts
 
     def __post_init__(self) -> None:
-        """Refuse what is placed and is no instance, or twice: whoever goes on from it looks for its chain."""
+        """Refuse placements of unknown instances, or of one instance twice: a steward looks up the chain of each."""
         if not self.spec.can_be_placed(self.placed):
             raise ValueError(f"{self.spec.name} is not placed as it can be")
 
@@ -154,7 +154,7 @@ class RegisterEntry(msgspec.Struct, frozen=True, array_like=True):
         return is_stateless and placed.whence is None and len(placed.cuts) < CUTS_MAX
 
     def is_newer_than(self, other: "RegisterEntry | None") -> bool:
-        """Whether this entry counts, of these two."""
+        """Whether this entry wins over another."""
         return other is None or (self.term, self.version) > (other.term, other.version)
 
 
@@ -165,7 +165,7 @@ Apps = Annotated[tuple[AppName, ...], Meta(max_length=KEPT_MAX)]
 
 
 class StewardAsked(Message, frozen=True, tag="sa"):
-    """Who is a steward of this zone, with room for an app? Answer the asker; if you know none, ask others."""
+    """Which steward of this zone has room for an app? Answer the asker; if you know none, ask others."""
 
     number: Number
     asker: Peer
@@ -174,7 +174,7 @@ class StewardAsked(Message, frozen=True, tag="sa"):
 
 
 class StewardTold(Message, frozen=True, tag="st"):
-    """This one is, with so many apps; it was heard of so long ago, by whomever."""
+    """This is a steward with room; it had so many apps `age_us` ago."""
 
     number: Number
     steward: Peer
@@ -184,33 +184,33 @@ class StewardTold(Message, frozen=True, tag="st"):
 
 
 class StewardUnknown(Message, frozen=True, tag="su"):
-    """I know of none with room, and have asked these others of the zone, if I was to."""
+    """I know of no steward with room; I have passed the question on to these peers of the zone."""
 
     number: Number
     asked: Ids
 
 
 class StewardHere(Message, frozen=True, tag="sh"):
-    """I am a steward of my zone and have so many apps; negative: I am none any more."""
+    """I am a steward of my zone and have so many apps; negative: I have stopped being one."""
 
     apps: Annotated[int, Meta(ge=-1, le=APPS_MAX)]
 
 
 class Appointed(Message, frozen=True, tag="sp"):
-    """Be a steward, or have it be whom you know nearer to this place: none with room was found. Answer the asker."""
+    """Become a steward, or pass this to a peer of the zone nearer to this place. The steward answers the asker."""
 
     number: Number
     asker: Peer
     place: NodeId
     hops_left: Hops
-    full: Ids = ()  # stewards that the asker knows to have no room
+    full: Ids = ()  # stewards without room, as far as the asker knows
 
 
 # --- the register -----------------------------------------------------------------------------------------------------
 
 
 class RegisterAsked(Message, frozen=True, tag="rg"):
-    """Take care of this app. It was in a register under this term before, and is not there any more (0: never)."""
+    """Take this app into your register, or renew its lease. The term is the highest that the owner knows (0: none)."""
 
     number: Number
     spec: AppSpec
@@ -218,7 +218,7 @@ class RegisterAsked(Message, frozen=True, tag="rg"):
 
 
 class RegisterTold(Message, frozen=True, tag="rd"):
-    """It is in my register, under this term; or, not taken, I have no room or am no steward."""
+    """The app is in my register, under this term; or, not taken, I have no room or am no steward."""
 
     number: Number
     app: AppName
@@ -234,13 +234,13 @@ class AppRunning(Message, frozen=True, tag="ar"):
 
 
 class AppRunningHeard(Message, frozen=True, tag="ah"):
-    """Thank you."""
+    """I acknowledge your AppRunning."""
 
     app: AppName
 
 
 class PlacementTold(Message, frozen=True, tag="lw"):
-    """I am going to place your app like this, where so far, as I know, it was placed like that."""
+    """I propose to place your app like this, where it was placed like that before (a compare-and-set by the owner)."""
 
     app: AppName
     before: AllPlaced
@@ -248,76 +248,76 @@ class PlacementTold(Message, frozen=True, tag="lw"):
 
 
 class PlacementHeard(Message, frozen=True, tag="lh"):
-    """This is how it is placed: as you say, or, if you did not know how it was before, as it was."""
+    """The placement that counts: the proposed one, or the previous one if your `before` was not it."""
 
     app: AppName
     placed: AllPlaced
-    has_run: bool  # placed like this: rows and state lie there
+    has_run: bool  # placed like this: its hosts have rows and state
 
 
 class EndAsked(Message, frozen=True, tag="ea"):
-    """End this app; whoever has never heard of it can end it nevertheless, by its spec, above this term."""
+    """End this app. A steward that does not know it ends it all the same, by its spec and above this term."""
 
     spec: AppSpec
     term: Term = 0
 
 
 class EndKnown(Message, frozen=True, tag="ek"):
-    """This app, whose steward you are, was ended through another: end it."""
+    """Another steward has ended this app, which is in your register: end it."""
 
     app: AppName
 
 
 class EndTold(Message, frozen=True, tag="et"):
-    """It has ended."""
+    """The app has ended."""
 
     app: AppName
 
 
 class ReplicaSent(Message, frozen=True, tag="rs"):
-    """Keep these entries of a steward's register, in case it is lost; sent to the steward itself: I keep these."""
+    """Keep a replica of these entries of a steward's register; sent to the steward itself: I keep these of yours."""
 
     steward: Peer
     entries: Entries
 
 
 class ReplicaKept(Message, frozen=True, tag="rp"):
-    """They are kept: of each app the term and version."""
+    """I keep these replicas: of each app the term and version."""
 
     steward: Peer
     kept: Annotated[tuple[tuple[AppName, Term, Version], ...], Meta(max_length=KEPT_MAX)]
-    count: AppCount  # of all apps that are kept for this steward; told is what has just come, or all
+    count: AppCount  # of all apps that I keep for this steward; `kept` has those just received, or all
 
 
 class ReplicaWanted(Message, frozen=True, tag="rw"):
-    """Give me back what you keep of these apps of mine: I have forgotten them."""
+    """Send me your replicas of these apps of mine: I was restarted and have lost them."""
 
     apps: Apps
 
 
 class ReplicaDropped(Message, frozen=True, tag="rx"):
-    """This steward has no such apps any more: forget what you keep of it."""
+    """Drop your replicas of these apps of this steward."""
 
     steward: Peer
     apps: Apps
 
 
 class HandedOver(Message, frozen=True, tag="ho"):
-    """These apps are yours from now on."""
+    """Take over these apps of mine."""
 
     entries: Entries
 
 
 class HandedOverTaken(Message, frozen=True, tag="hk"):
-    """They are mine now."""
+    """I have taken over these apps."""
 
     apps: Annotated[
         tuple[tuple[AppName, Term], ...], Meta(max_length=ENTRIES_MAX)
-    ]  # and the terms under which I keep them
+    ]  # and the terms that they have with me
 
 
 class AppClaimed(Message, frozen=True, tag="ac"):
-    """On its way to whoever owns the app's key: this steward has the app in its register, under this term."""
+    """On its way to the owner of the app's key: this steward has the app in its register, under this term."""
 
     app: AppName
     key: NodeId
@@ -331,7 +331,7 @@ class AppClaimed(Message, frozen=True, tag="ac"):
 
 
 class PathAsked(Message, frozen=True, tag="pa"):
-    """Join the tree of an app, whose source you are, and tell me the way to its root."""
+    """Join the tree of an app, of which you have a source, and tell me your path to its root."""
 
     app: AppName
     key: NodeId
@@ -340,7 +340,7 @@ class PathAsked(Message, frozen=True, tag="pa"):
 
 
 class PathTold(Message, frozen=True, tag="pd"):
-    """This is the way from me to the root."""
+    """This is the path from me to the root."""
 
     app: AppName
     source: InstanceNumber
@@ -348,7 +348,7 @@ class PathTold(Message, frozen=True, tag="pd"):
 
 
 class RoomAsked(Message, frozen=True, tag="oa"):
-    """How much room do you have, and who around you?"""
+    """How much room do you and the nodes around you have?"""
 
     number: Number
 
@@ -357,7 +357,7 @@ Around = tuple[Peer, Operators, Operators, RoundTrip]  # peer, load, capacity, r
 
 
 class RoomTold(Message, frozen=True, tag="ot"):
-    """So many operators run here, of so many that can; and around me."""
+    """So many operators run here, of so many that can; and the same of nodes around me."""
 
     number: Number
     load: Operators
@@ -366,7 +366,7 @@ class RoomTold(Message, frozen=True, tag="ot"):
 
 
 class LoadTold(Message, frozen=True, tag="ld"):
-    """So many operators run here now, of so many that can."""
+    """So many operators run here, of so many that can."""
 
     load: Operators
     capacity: Operators
@@ -382,28 +382,28 @@ class StartAsked(Message, frozen=True, tag="ia"):
     anchor: Peer
     flow: Flow = b""
     key: NodeId = NodeId(b"")  # of the app's tree
-    load: Operators | None = None  # operators of others that I think run there; None: I have not asked
+    load: Operators | None = None  # operators of other apps that I think run there; None: I have not asked
     lot: Lot = (0, 0)  # of its placement with you
     whence: Whence | None = None  # fetch what it had there, before it runs
     cuts: Cuts = ()
 
     def __post_init__(self) -> None:
-        """Refuse more places to fetch it from than anybody names."""
+        """Refuse too long a chain of previous placements."""
         check_whences(self.whence)
 
 
 class StartTold(Message, frozen=True, tag="it"):
-    """It runs; or, refused, there is no room, or more runs here than you think, and others may have less to do."""
+    """The instance runs; or, refused, I have no room, or more load than you think, so that another may have less."""
 
     app: AppName
     term: Term
     instance: PlaceNumber
     started: bool
-    has_run: bool = False  # under that lot, and what it kept is here
+    has_run: bool = False  # it ran here under that lot, and its state is here
 
 
 class StopAsked(Message, frozen=True, tag="xa"):
-    """Stop this instance, or (-1) be no source of the app any more."""
+    """Stop this instance, or (negative) stop reading this source of the app."""
 
     app: AppName
     term: Term
@@ -412,7 +412,7 @@ class StopAsked(Message, frozen=True, tag="xa"):
 
 
 class StopTold(Message, frozen=True, tag="xt"):
-    """It is stopped."""
+    """The instance has stopped."""
 
     app: AppName
     instance: PlaceNumber
@@ -424,32 +424,32 @@ class HostBeat(Message, frozen=True, tag="hh"):
     hosted: Annotated[tuple[AppPlaceTerm, ...], Meta(max_length=PLACES_MAX)]
     unread: Annotated[
         tuple[tuple[AppName, InstanceNumber], ...], Meta(max_length=PLACES_MAX)
-    ] = ()  # sources that are here, by number, and that nobody asked us to read
+    ] = ()  # sources here, by number, that no steward has asked us to read since we started
     arriving: Annotated[
         tuple[AppPlaceTerm, ...], Meta(max_length=PLACES_MAX)
-    ] = ()  # do not run yet: what they had elsewhere is being fetched
-    is_leaving: bool = False  # I am to leave for good: place elsewhere what runs here
+    ] = ()  # instances that do not run yet: their state is being fetched
+    is_leaving: bool = False  # I am to leave for good: place my instances elsewhere
 
 
 class HostTold(Message, frozen=True, tag="ht"):
-    """I am the steward of these of them, under these terms; these others of my apps belong elsewhere."""
+    """The answer to a HostBeat: I am the steward of `mine`, under these terms; stop `unknown`, placed elsewhere."""
 
     mine: Annotated[tuple[AppPlaceTerm, ...], Meta(max_length=PLACES_MAX)]
     unknown: Annotated[tuple[AppPlace, ...], Meta(max_length=PLACES_MAX)]
     strange: Annotated[
         tuple[AppPlace, ...], Meta(max_length=PLACES_MAX)
-    ] = ()  # of apps that I know nothing of, unless I have yet to inherit them
+    ] = ()  # of apps that I do not know; I may inherit them yet
 
 
 class StewardChanged(Message, frozen=True, tag="sc"):
-    """I am the steward of this app now; tell me of your instances."""
+    """I am the steward of this app from this term on; tell me of your instances."""
 
     app: AppName
     term: Term
 
 
 class StewardMoved(Message, frozen=True, tag="sm"):
-    """Somebody else is the steward of this app now, under this term."""
+    """This other steward has the app, under this term."""
 
     app: AppName
     term: Term

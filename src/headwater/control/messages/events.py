@@ -1,4 +1,4 @@
-"""What can happen to a node, and what it can want: past tense in, imperative out."""
+"""The events that a node's machine takes (past tense) and the effects that it returns (imperative)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ from headwater.overlay.trees import MulticastWanted, NumberChanged, TreeConfig
 
 @dataclass(frozen=True, slots=True)
 class NodeStarted:
-    """This node is up; it may join through whoever answers at these addresses."""
+    """This node is up and joins the ring through one of these addresses."""
 
     contacts: Sequence[str] = ()
 
 
 class MessageReceived(NamedTuple):
-    """A message has come."""
+    """A message of another node has arrived."""
 
     message: AnyNodeMessage
 
 
 @dataclass(frozen=True, slots=True)
 class AppSubmitted:
-    """A user wants an app to run; or did, before this node was restarted, and its instances were placed like this."""
+    """A user submitted an app; `placed` and `has_run` restore what this node had noted before a restart."""
 
     spec: AppSpec
     placed: tuple[Placed, ...] = ()
@@ -48,22 +48,22 @@ class AppEndWanted:
 
 @dataclass(frozen=True, slots=True)
 class LeaveWanted:
-    """This node is to leave in good order."""
+    """This node is to leave the ring and tell the others so; it may come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainWanted:
-    """This node is to leave for good: what runs here has to move elsewhere before."""
+    """This node is to leave for good: its instances have to move elsewhere first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRevoked:
-    """This node is to stay after all; what has moved meanwhile stays where it is."""
+    """This node is to stay after all; instances that have moved stay where they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTicked:
-    """The deadline has come."""
+    """The machine's deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class AppClosed:
 
 @dataclass(frozen=True, slots=True)
 class InstanceOpened:
-    """An instance runs here: rows for it are taken here."""
+    """An instance runs here: this node takes rows for it."""
 
     app: str
     instance: int
@@ -92,7 +92,7 @@ class InstanceOpened:
 
 @dataclass(frozen=True, slots=True)
 class InstanceClosed:
-    """An instance runs here no more: what waits for it is to go where it runs."""
+    """An instance has stopped here: rows that wait for it are to go where it runs."""
 
     app: str
     instance: int
@@ -100,10 +100,40 @@ class InstanceClosed:
 
 @dataclass(frozen=True, slots=True)
 class RowsWaited:
-    """Rows lie here for an instance that runs elsewhere."""
+    """Rows wait here for an instance that runs elsewhere."""
 
     app: str
     instance: int
+
+
+class AgreedPlacement(NamedTuple):
+    """Record of an owner: where the instances of its app are placed, and whether they have run there."""
+
+    app: str
+    placed: tuple[Placed, ...]
+    has_run: bool
+
+
+class EndedApp(NamedTuple):
+    """Record of an owner: its app has ended, and nothing of it has to be remembered."""
+
+    app: str
+
+
+DurableRecord = AgreedPlacement | EndedApp
+
+
+class Persisted(NamedTuple):
+    """A record is durable."""
+
+    record: DurableRecord
+
+
+class Refused(NamedTuple):
+    """A record could not be written, and nothing that depends on it was carried out."""
+
+    record: DurableRecord
+    why: str
 
 
 NodeEvent = (
@@ -124,6 +154,8 @@ NodeEvent = (
     | InstanceOpened
     | InstanceClosed
     | RowsWaited
+    | Persisted
+    | Refused
 )
 
 
@@ -148,7 +180,7 @@ class StartInstance(NamedTuple):
 
 
 class AwaitInstance(NamedTuple):
-    """Open an app of which an instance is to run here, once what it had elsewhere has come."""
+    """Open an app of which an instance is to run here once its state has arrived."""
 
     app: str
     instance: int
@@ -157,14 +189,14 @@ class AwaitInstance(NamedTuple):
 
 
 class EmptyInstance(NamedTuple):
-    """Run an instance here until what waits for it now is done, then no more: it moves elsewhere."""
+    """Run an instance here until the rows that wait for it are done, then stop it: it moves elsewhere."""
 
     app: str
     instance: int
 
 
 class StopInstance(NamedTuple):
-    """Stop an instance here, or (negative) read a source no more."""
+    """Stop an instance here, or (negative) stop reading a source."""
 
     app: str
     instance: int
@@ -178,14 +210,24 @@ class NoteRowsPut(NamedTuple):
 
 
 class NoteRowsGone(NamedTuple):
-    """Take note that rows of a queue are with another node now."""
+    """Take note that another node has acknowledged rows of a queue here."""
 
     instance: InstanceId
     record: QueueRecord
 
 
+class Persist(NamedTuple):
+    """Write a record durably, and only then carry out what others are told of it (write-ahead).
+
+    Answered by Persisted or Refused. The machine changes what it says of itself when it hears Persisted, never before.
+    """
+
+    record: DurableRecord
+    then: tuple["SendMessage | NoteAppEnded", ...] = ()
+
+
 class NoteRefused(NamedTuple):
-    """Take note that something a peer sent was refused, and why."""
+    """Take note that this node refused something a peer sent, and why."""
 
     sender: Peer
     why: str
@@ -195,14 +237,6 @@ class NoteAppRuns(NamedTuple):
     """Take note that an app that was submitted here runs."""
 
     app: str
-
-
-class NotePlaced(NamedTuple):
-    """Take note, durably, of where the instances of an app are that was submitted here, and if it has run there."""
-
-    app: str
-    placed: tuple[Placed, ...]
-    has_run: bool
 
 
 class NoteAppEnded(NamedTuple):
@@ -220,7 +254,7 @@ class NoteStewardFound(NamedTuple):
 
 
 class NoteWay(NamedTuple):
-    """Take note of our way to the root of an app's tree, ourselves first."""
+    """Take note of our path to the root of an app's tree, ourselves first."""
 
     key: NodeId
     path: tuple[Peer, ...]
@@ -228,14 +262,14 @@ class NoteWay(NamedTuple):
 
 
 class NoteHandedDown(NamedTuple):
-    """Take note of what was multicast to the members of a tree."""
+    """Take note of a multicast to the members of a tree."""
 
     key: NodeId
     payload: bytes
 
 
 class NoteDelivered(NamedTuple):
-    """Take note of what was sent to the owner of a key, which we are."""
+    """Take note of a payload that was routed to us as the owner of a key."""
 
     key: NodeId
     origin: Peer
@@ -248,7 +282,7 @@ class NoteActive(NamedTuple):
 
 
 class NoteDrained(NamedTuple):
-    """Take note that nothing runs here any more. What its store has, and others have yet to fetch, it may not know."""
+    """Take note that nothing runs here any more; the store may still hold state that others have yet to fetch."""
 
 
 NodeEffect = (
@@ -261,7 +295,7 @@ NodeEffect = (
     | NoteRowsGone
     | NoteRefused
     | NoteAppRuns
-    | NotePlaced
+    | Persist
     | NoteAppEnded
     | NoteStewardFound
     | NoteWay
@@ -275,10 +309,10 @@ NodeEffect = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryingConfig:
-    """How rows travel."""
+    """Message sizes, windows and timeouts of rows between nodes."""
 
     message_bytes: int = 128 << 10  # small entries are gathered up to this; a larger one goes alone
-    window_bytes: int = 1 << 20  # sent and unanswered for one instance: a link of 10 MB/s and 100 ms is kept busy
+    window_bytes: int = 1 << 20  # unacknowledged for one instance: a link of 10 MB/s and 100 ms is kept busy
     gather: Duration = Duration(5 * MILLISECOND)  # how long few rows wait for more while others are under way
     gather_bytes: int = 16 << 10
     answer: Duration = Duration(SECOND // 2)  # then what was sent is sent again: a slow link's round trip, and a commit
@@ -292,33 +326,33 @@ class CarryingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineConfig:
-    """How a node behaves in the matter of apps."""
+    """Bounds, intervals and timeouts of a node."""
 
     overlay: OverlayConfig = field(default_factory=OverlayConfig)
     trees: TreeConfig = field(default_factory=TreeConfig)
     capacity: int = 8  # operators that run here at most
-    busy: int = 3  # operators beyond which a host says no to a steward that thinks it has less to do than it has
-    steward_apps_max: int = 50  # then another steward is wanted (AgileDART, section VII-C)
-    steward_apps_few: int = 10  # then it hands them over, if another of the zone has room
+    busy: int = 3  # operators above which a host refuses a steward that underestimates its load
+    steward_apps_max: int = 50  # of one steward; further apps need another one (AgileDART, section VII-C)
+    steward_apps_few: int = 10  # a steward with so few hands them over, if another of the zone has room
     search_fanout: int = 3  # zone peers that are asked at each hop of the search
     search_patience: Duration = Duration(2 * SECOND)
-    replicas_side: int = 4  # leaves on either side that keep a copy of the register: eight may not die within seconds
-    replicas_gather: Duration = Duration(SECOND // 4)  # about what a deployment takes: its steps are copied together
-    copy_silence_max: Duration = Duration(12 * SECOND)  # two words of a steward to its keepers, and a bit
-    lease: Duration = Duration(10 * SECOND)  # between two words of an owner to the steward of its app
-    lease_tries_max: int = 3  # unanswered, another steward is looked for
-    retry: Duration = SECOND  # between two askings for anything that has not been answered
-    tries_max: int = 5  # then whoever does not answer is passed over
-    start_tries_max: int = 3  # of a host that is to start something new: of many that die at once some look well
+    replicas_side: int = 4  # leaves on either side with a replica of the register: lost only if all eight die together
+    replicas_gather: Duration = Duration(SECOND // 4)  # about what a deployment takes: its steps go together
+    copy_silence_max: Duration = Duration(12 * SECOND)  # two comparisons of a steward with its replicas, and a margin
+    lease: Duration = Duration(10 * SECOND)  # between two renewals of an owner with the steward of its app
+    lease_tries_max: int = 3  # unanswered renewals after which the owner looks for another steward
+    retry: Duration = SECOND  # the retransmission interval of whatever has not been answered
+    tries_max: int = 5  # unanswered requests after which a node is passed over
+    start_tries_max: int = 3  # the same for a host that is to start something new: it may be dead and not yet missed
     beat: Duration = Duration(2 * SECOND)  # of a host to the stewards of its instances
-    host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then its instances are placed anew
+    host_silence_max: Duration = Duration(8 * SECOND)  # four beats: then the steward places its instances anew
     keeper_silence_max: Duration = Duration(600 * SECOND)  # of a host with state: a reboot, or a walk to the machine
-    steward_silence_max: Duration = Duration(20 * SECOND)  # then a host tells whoever is at its steward's place
-    owner_silence_max: Duration = Duration(60 * SECOND)  # then what runs is placed otherwise without its owner's word
-    strange_max: Duration = Duration(60 * SECOND)  # what no steward knows for so long is stopped: heirs are quicker
-    announce: Duration = Duration(5 * SECOND)  # between two words of a steward to its zone
-    steward_unheard_max: Duration = Duration(21 * SECOND)  # four such words: then others do not count on it
-    ended_kept: Duration = Duration(300 * SECOND)  # for so long it is remembered that an app has ended
+    steward_silence_max: Duration = Duration(20 * SECOND)  # then a host tells the owner of its steward's id
+    owner_silence_max: Duration = Duration(60 * SECOND)  # then a steward places instances without the owner's agreement
+    strange_max: Duration = Duration(60 * SECOND)  # then a host stops what no steward claims; heirs take less time
+    announce: Duration = Duration(5 * SECOND)  # between two announcements of a steward to its zone
+    steward_unheard_max: Duration = Duration(21 * SECOND)  # four of them: then others forget the steward
+    ended_kept: Duration = Duration(300 * SECOND)  # how long a steward keeps the tombstone of an ended app
     load_told: Duration = Duration(SECOND // 10)  # changes of load within it are told together,
-    load_told_small: Duration = SECOND  # and those that hardly change a steward's mind within this
+    load_told_small: Duration = SECOND  # and within this those too small to matter for placement
     carrying: CarryingConfig = field(default_factory=CarryingConfig)

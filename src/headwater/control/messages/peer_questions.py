@@ -1,4 +1,4 @@
-"""What nodes ask one another on behalf of users, and answer: opaque here, typed where it is answered."""
+"""Requests between nodes on behalf of users, and their replies (RPC); the payloads are opaque here."""
 
 from typing import Annotated, Final
 
@@ -13,14 +13,14 @@ Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 
 
 class PeerQuestion(Message, frozen=True, tag="qa"):
-    """Answer this, by its number; asked again, answer the same."""
+    """A request. Retransmissions carry the same number and get the same answer."""
 
     number: Number
     payload: Payload
 
 
 class Answer(Message, frozen=True, tag="qt"):
-    """The answer to the question of this number; or, refused, why not."""
+    """The reply to the question of this number; or, refused, the reason."""
 
     number: Number
     payload: Payload

@@ -1,4 +1,4 @@
-"""What nodes say to one another about rows: where an instance is, the rows themselves, and that they are kept."""
+"""The messages between nodes about rows: where an instance runs, the rows, and their acknowledgement."""
 
 from collections.abc import Hashable
 from typing import Annotated, Final
@@ -24,11 +24,11 @@ BOUND_MAX: Final = 200  # instances in one message
 Origin = Annotated[bytes, Meta(max_length=ORIGIN_BYTES)]
 SchemaName = Annotated[bytes, Meta(min_length=SCHEMA_NAME_BYTES, max_length=SCHEMA_NAME_BYTES)]
 SchemaText = Annotated[bytes, Meta(max_length=SCHEMA_BYTES_MAX)]
-EntryText = Annotated[bytes, Meta(max_length=ROW_BYTES_MAX + ENTRY_BYTES_MAX)]  # a row, and what stands before it
+EntryText = Annotated[bytes, Meta(max_length=ROW_BYTES_MAX + ENTRY_BYTES_MAX)]  # a row and the entry's header
 
 
 def schema_name(identity: int) -> bytes:
-    """Return what a schema is called in messages."""
+    """Return the name of a schema in messages."""
     return identity.to_bytes(SCHEMA_NAME_BYTES, "big")
 
 
@@ -38,8 +38,8 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
     app: AppName
     key: NodeId  # of the app's tree
     instance: InstanceNumber
-    origin: Origin  # the name of the queues it lies in
-    base: Numbered  # where the outbox begins: all before it is taken
+    origin: Origin  # the name of the sending store's queues
+    base: Numbered  # the start of the outbox: everything before it has been acknowledged
     since: Numbered
     until: Numbered
     entries: Annotated[tuple[tuple[Numbered, EntryText], ...], Meta(max_length=ENTRIES_MAX)]
@@ -51,7 +51,7 @@ class Sending(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowsSent(Message, frozen=True, tag="ws"):
-    """Rows for an instance: take them if it runs with you, else bring them nearer to it. Answer whoever keeps them."""
+    """Rows for an instance: store them if it runs with you, else forward them. Acknowledge to the `keeper`."""
 
     keeper: Peer
     steward: Peer | None
@@ -60,20 +60,20 @@ class RowsSent(Message, frozen=True, tag="ws"):
 
     @property
     def brings(self) -> Hashable:
-        """The stretch, by whatever way it came."""
+        """The stretch of the outbox: retransmissions by another path are the same."""
         sending = self.sending
         return "rows", sending.app, sending.instance, sending.origin, sending.since, sending.until
 
 
 class RowsKept(Message, frozen=True, tag="wk"):
-    """All rows of this outbox before this number are durable here."""
+    """All rows of this outbox before this number are durable here (a cumulative acknowledgement)."""
 
     app: AppName
     instance: InstanceNumber
     origin: Origin
     until: Numbered
-    room_bytes: Numbered  # how much more I would take now
-    lacks_schema: bool = False  # I know nothing of a schema that the entries name
+    room_bytes: Numbered  # how much more I would take now (a credit)
+    lacks_schema: bool = False  # I do not have a schema that the entries name
 
 
 class RowsCut(Message, frozen=True, tag="wx"):
@@ -98,14 +98,14 @@ class InstancesHere(Message, frozen=True, tag="wh"):
 
 
 class HomeWanted(Message, frozen=True, tag="ww"):
-    """Rows have climbed to the root, and nobody has this instance: who does? Place it, if nobody should."""
+    """Rows have reached the root, which does not know a host of this instance: name it, or place the instance."""
 
     app: AppName
     instance: InstanceNumber
 
 
 class HomeTold(Message, frozen=True, tag="wt"):
-    """This node has it."""
+    """This node runs the instance."""
 
     app: AppName
     instance: InstanceNumber

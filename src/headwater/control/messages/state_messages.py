@@ -1,4 +1,4 @@
-"""What nodes say to one another about an instance that moves: its state is asked for, told in pieces, and taken."""
+"""The messages between the old and the new host of an instance that moves: its state travels in pieces."""
 
 from collections.abc import Hashable
 from typing import Annotated, Final
@@ -11,12 +11,10 @@ from headwater.model.terms import Lot
 from headwater.overlay.messages import Message
 
 PIECE_BYTES: Final = 1 << 20  # about: a link of 20 MB/s is kept busy at a round trip of 50 ms
-ENTRY_BYTES: Final = (
-    8 << 20
-)  # of a single entry at once: a message takes 16 MB, and each part is joined to those before
+ENTRY_BYTES: Final = 8 << 20  # the part of a single entry in one message, which has at most 16 MB
 HELD_MAX: Final = 50_000  # pieces of state in one message; the smallest have some twenty bytes
 RECEIVED_MAX: Final = 10_000  # stores that have sent rows to one instance
-NAME_BYTES_MAX: Final = 500  # of an entry of state: with where it lies, a key of the store has 511
+NAME_BYTES_MAX: Final = 500  # of an entry of state: with its prefix, a key of the store has 511
 
 TIMES_BYTES_MAX: Final = 1 << 20
 OPERATORS_MAX: Final = 1_000_000  # of a flow
@@ -26,11 +24,11 @@ EntryName = Annotated[bytes, Meta(max_length=NAME_BYTES_MAX)]
 EntryPart = Annotated[bytes, Meta(max_length=ENTRY_BYTES + PIECE_BYTES)]
 Place = tuple[OperatorNumber, EntryName, Numbered]
 Held = tuple[OperatorNumber, EntryName, Numbered, EntryPart]
-Stood = tuple[Origin, Numbered]  # up to which number an instance has the rows of one store
+Stood = tuple[Origin, Numbered]  # a store, and the number up to which the instance has received its rows
 
 
 class StateAsked(Message, frozen=True, tag="va"):
-    """This instance, which you have under this lot, is to run with me: give me what follows this place in its state."""
+    """I am to run this instance, which you have under this lot: send me the piece of its state after this place."""
 
     app: AppName
     instance: InstanceNumber
@@ -39,13 +37,13 @@ class StateAsked(Message, frozen=True, tag="va"):
 
 
 class StateTold(Message, frozen=True, tag="vt"):
-    """This is what follows that place. With the last of it: where the instance stands."""
+    """The piece of state after that place. The last piece carries the instance's progress: received rows and times."""
 
     app: AppName
     instance: InstanceNumber
     lot: Lot
     after: Place
-    turns: Numbered  # of the instance so far: if they have changed, begin anew
+    turns: Numbered  # of the instance so far: if it has run since the first piece, begin anew
     held: Annotated[tuple[Held, ...], Meta(max_length=HELD_MAX)] = ()
     is_last: bool = False
     received: Annotated[tuple[Stood, ...], Meta(max_length=RECEIVED_MAX)] = ()
@@ -53,12 +51,12 @@ class StateTold(Message, frozen=True, tag="vt"):
 
     @property
     def brings(self) -> Hashable:
-        """The piece, as it was after so many turns."""
+        """The piece, as of this number of turns."""
         return "state", self.app, self.instance, self.lot, self.after, self.turns
 
 
 class StateDelayed(Message, frozen=True, tag="vd"):
-    """I have it, and give it to you when what waits for the instance here is done; or I am about to have it myself."""
+    """I send the state once the instance has emptied its queue here; not `is_here`: I am still fetching it myself."""
 
     app: AppName
     instance: InstanceNumber
@@ -67,7 +65,7 @@ class StateDelayed(Message, frozen=True, tag="vd"):
 
 
 class StateUnknown(Message, frozen=True, tag="vu"):
-    """I have no such instance under that lot."""
+    """I do not have the state of this instance under that lot, or not for you."""
 
     app: AppName
     instance: InstanceNumber
@@ -75,7 +73,7 @@ class StateUnknown(Message, frozen=True, tag="vu"):
 
 
 class StateLost(Message, frozen=True, tag="vl"):
-    """What I am to run under this lot is nowhere to be had; or I have a copy, and nobody tells me that I may use it."""
+    """No host answers with the state of what I am to run; or I have a copy, but the old host does not release it."""
 
     app: AppName
     instance: InstanceNumber
@@ -84,7 +82,7 @@ class StateLost(Message, frozen=True, tag="vl"):
 
 
 class StateTaken(Message, frozen=True, tag="vk"):
-    """I have all of it, and run the instance once you have forgotten what you have under that lot."""
+    """I have all of the state, and run the instance once you have deleted what you have under that lot."""
 
     app: AppName
     instance: InstanceNumber
@@ -92,7 +90,7 @@ class StateTaken(Message, frozen=True, tag="vk"):
 
 
 class StateForgotten(Message, frozen=True, tag="vf"):
-    """I have nothing of it any more."""
+    """I have deleted the instance's state: you alone have it, and may run it."""
 
     app: AppName
     instance: InstanceNumber
@@ -100,7 +98,7 @@ class StateForgotten(Message, frozen=True, tag="vf"):
 
 
 class StateRuns(Message, frozen=True, tag="vr"):
-    """I have heard it: the instance runs with me."""
+    """I acknowledge your StateForgotten: the instance runs with me."""
 
     app: AppName
     instance: InstanceNumber
@@ -108,7 +106,7 @@ class StateRuns(Message, frozen=True, tag="vr"):
 
 
 class StateSought(Message, frozen=True, tag="vs"):
-    """Do you have this instance under this lot?"""
+    """Do you still have this instance under this lot?"""
 
     app: AppName
     instance: InstanceNumber
@@ -116,7 +114,7 @@ class StateSought(Message, frozen=True, tag="vs"):
 
 
 class StateHere(Message, frozen=True, tag="vh"):
-    """I do: nobody has taken it."""
+    """I have the instance under this lot: no other host has taken it over."""
 
     app: AppName
     instance: InstanceNumber

@@ -1,1 +1,1 @@
-"""The owner of an app: finds a steward, keeps what it has agreed to, answers for the app."""
+"""The owner of an app: finds a steward, stores the placement that it has agreed to, answers for the app."""

@@ -1,13 +1,14 @@
-"""How an app finds a steward of its zone: ask around, a few hops far; find none with room, and have one appointed.
+"""How an owner finds a steward of its zone: a bounded flood of questions; if none has room, it appoints one.
 
-The node at which an app is submitted does the looking. Whoever is asked and is a steward with room, or knows of one,
-answers the asker; others ask a few more of their zone, at most as many hops far as the ring needs digits, and tell the
-asker whom they have asked. So it knows when nobody is left who might know of one, and waits no longer than that takes.
-Stewards tell those around them of themselves, so most know one already; who is not heard of for a while is forgotten.
-Who is appointed is decided by the zone and by how many stewards are known to be full: whoever is nearest to a place on
-the ring that follows from these. One who knows somebody nearer passes it on, so that those who look at the same time,
-and know different nodes of the zone, mostly appoint the same one. Stewards look for one another in the same way: there
-may be more of them than it takes.
+The owner asks a few peers of its zone. A peer that is a steward with room, or knows one, answers the owner; any other
+asks a few more peers, at most as many hops far as the ring needs digits, and tells the owner which peers it asked. So
+the owner knows when every peer asked has answered, and waits no longer. Stewards announce themselves, so most peers
+know one; a steward that is not heard of for a while is forgotten.
+
+The zone and the number of stewards known to be full determine a place on the ring; the peer of the zone nearest to it
+is appointed. A peer that knows a nearer one passes the appointment on, so that owners that look at the same time, and
+know different peers of the zone, mostly appoint the same one. Stewards search for one another in the same way, since
+there may be more of them than the apps need.
 """
 
 import math
@@ -17,34 +18,38 @@ from typing import Final
 from headwater.control.context import KnownSteward, NodeContext
 from headwater.control.messages import app_messages as m
 from headwater.control.messages.events import (
+    AgreedPlacement,
     AppSubmitted,
+    DurableRecord,
+    EndedApp,
     NoteAppEnded,
     NoteAppRuns,
-    NotePlaced,
     NoteRefused,
     NoteStewardFound,
+    Persist,
+    SendMessage,
 )
 from headwater.model.peers import BASE, RING, NodeId, Peer, clockwise, key_of
 from headwater.model.time import Instant
 from headwater.overlay.messages import HOPS_MAX
 
 KNOWN_MAX: Final = 16  # stewards that a node remembers
-SEEN_MAX: Final = 512  # numbers of searches that are passed on once
-APPOINTED: Final = -1  # in place of hops: nobody was found
-PASSED_ON_MAX: Final = 4  # times that an appointment goes on to somebody nearer: tables get there in about three
+SEEN_MAX: Final = 512  # numbers of searches that are remembered, to pass each on once
+APPOINTED: Final = -1  # in place of hops: no steward was found, and one was appointed
+PASSED_ON_MAX: Final = 4  # times that an appointment goes on to a nearer peer: about three reach the nearest
 MEETINGS_EVERY: Final = 16  # announcements; a new steward looks for others after 1, 2, 4 and 8
 
 
 @dataclass(slots=True)
 class Search:
-    """A look around: who was asked, as far as we were told, and who of them knows of no steward."""
+    """A search for a steward: the peers asked, as far as we were told, and those of them that know none."""
 
     asked: set[NodeId]
     without: set[NodeId] = field(default_factory=set)
 
     @property
     def is_over(self) -> bool:
-        """Whether all who were asked have said that they know of none."""
+        """Whether all peers asked have answered that they know no steward."""
         return self.asked <= self.without
 
 
@@ -53,16 +58,17 @@ class SubmittedApp:
     """An app that was submitted here."""
 
     spec: m.AppSpec
-    number: int = 0  # of the question that is open
-    search: Search | None = None  # that goes on under this number
+    number: int = 0  # of the open question
+    search: Search | None = None  # the search under this number
     steward: Peer | None = None
     term: int = 0  # the highest that we heard of
-    was_offered: bool = False  # to some steward, who may have taken it even if we never heard so
+    was_offered: bool = False  # to a steward, which may have taken it even if its answer was lost
     is_registered: bool = False
-    unanswered: int = 0  # words to the steward
+    unanswered: int = 0  # requests to the steward
     is_running: bool = False
-    placed: tuple[m.Placed, ...] = ()  # where its instances are, as was agreed with a steward
-    has_run: bool = False  # now, or before we were restarted
+    placed: tuple[m.Placed, ...] = ()  # the placement that we have agreed to
+    has_run: bool = False  # since it was submitted, across restarts of ours
+    pending: DurableRecord | None = None  # what is being written; until it is, others hear what was before
     is_ending: bool = False
     hops: int = APPOINTED
     full: set[NodeId] = field(default_factory=set)  # stewards that had no room, or did not answer
@@ -70,10 +76,9 @@ class SubmittedApp:
 
 
 class Seeking:
-    """The part of a node that looks for stewards, for the apps of its own users."""
+    """The part of a node that owns the apps of its users, and finds stewards for them."""
 
     def __init__(self, ground: NodeContext) -> None:
-        """Know no steward, and look for none."""
         self._ground = ground
         self.owned: dict[str, SubmittedApp] = {}
         self._known: dict[NodeId, KnownSteward] = {}  # the latest last
@@ -92,7 +97,7 @@ class Seeking:
             self._look(self.owned[app])
 
     def end(self, app: str) -> None:
-        """Have an app ended by its steward; one that no steward can know of just ends."""
+        """Have an app ended by its steward; an app that was offered to none just ends."""
         owned = self.owned.get(app)
         if owned is None:
             return
@@ -101,10 +106,10 @@ class Seeking:
             self._ended(app)
         elif owned.is_registered or owned.steward is None:
             self._ask_end(owned)
-        # else it is being registered: with the answer it is ended, or if none comes, with the next try
+        # else a registration is under way: its answer, or its timeout, ends the app
 
     def again(self, app: str) -> None:
-        """Go on with an app for which nobody has answered."""
+        """Handle the timeout of an app's open request, or the end of its lease interval."""
         owned = self.owned.get(app)
         if owned is None:
             return
@@ -122,7 +127,7 @@ class Seeking:
                 self._appoint(owned)
 
     def _renew(self, owned: SubmittedApp) -> None:
-        """Ask the steward whether it still cares for an app: all who knew of it may be lost."""
+        """Renew the lease: the steward and all replicas of its register may be lost."""
         assert owned.steward is not None
         owned.unanswered += 1
         if owned.unanswered > self._ground.config.lease_tries_max:
@@ -147,7 +152,7 @@ class Seeking:
         self._end_search(owned)
 
     def _end_search(self, owned: SubmittedApp) -> None:
-        """Appoint a steward if nobody is left who might know of one."""
+        """Appoint a steward once all peers asked know none."""
         if owned.search is not None and owned.search.is_over:
             owned.search = None
             self._appoint(owned)
@@ -163,7 +168,7 @@ class Seeking:
         return [one for one in self._known.values() if one.at >= since]
 
     def meet(self, announcements: int) -> None:
-        """Look for other stewards, as one who has announced itself so often: soon at first, then now and then."""
+        """Search for other stewards, as a steward with this many announcements: often at first, then now and then."""
         is_new = announcements < MEETINGS_EVERY and announcements.bit_count() == 1
         if is_new or announcements % MEETINGS_EVERY == 0:
             self._ask_around(self._ground.rng.getrandbits(62))
@@ -179,16 +184,18 @@ class Seeking:
         return self._ground.rng.sample(peers, min(self._ground.config.search_fanout, len(peers)))
 
     def _register(self, owned: SubmittedApp, steward: Peer, hops: int) -> None:
+        if owned.is_ending and not owned.was_offered:  # its end is being written: offered now, it would run for ever
+            return
         owned.steward, owned.hops, owned.was_offered = steward, hops, True
         self._ground.send(steward, m.RegisterAsked(self._ground.own, owned.number, owned.spec, owned.term))
         self._ground.come_back(("app", owned.spec.name), self._ground.config.search_patience)
 
     def _appoint(self, owned: SubmittedApp) -> None:
-        """Appoint whoever of the zone is nearest to a place on the ring that all who look now will pick, too."""
+        """Appoint the peer of the zone nearest to a place on the ring that other owners compute alike."""
         ground = self._ground
         place = key_of(f"steward/{ground.own.zone}/{len(owned.full)}/{owned.appointed}")
         chosen = ground.nearest_of_zone(place, owned.full)
-        if chosen.id in owned.full:  # all have refused it, or were silent: by now they may have room, or be back
+        if chosen.id in owned.full:  # all are full or silent: begin anew, since some may have room or be back
             owned.full.clear()
         owned.appointed += 1
         full = tuple(sorted(owned.full))[:KNOWN_MAX]
@@ -196,19 +203,19 @@ class Seeking:
         ground.come_back(("app", owned.spec.name), ground.config.search_patience)
 
     def found(self, message: m.StewardTold) -> None:
-        """Register with the first steward that is told, of our zone and with room."""
+        """Register with the first steward that a peer names."""
         owned = self._asked(message.number)
         if message.steward.zone == self._ground.own.zone:
             self._remember(message.steward, message.apps, Instant(self._ground.now - max(0, message.age_us)))
         if owned is None or owned.steward is not None or owned.is_registered:
             return
-        if message.steward.id in owned.full:  # whoever told us does not know yet that it is, nor of any other
+        if message.steward.id in owned.full:  # the teller does not know that it is full, and knows no other
             self._knows_of_none(owned, message.sender)
             return
         self._register(owned, message.steward, message.hops)
 
     def unknown(self, message: m.StewardUnknown) -> None:
-        """Take note that somebody knows of no steward."""
+        """Take note that a peer knows no steward, and which peers it has asked."""
         owned = self._asked(message.number)
         if owned is None or owned.search is None or owned.steward is not None or owned.is_registered:
             return
@@ -221,7 +228,7 @@ class Seeking:
             self._end_search(owned)
 
     def registered(self, message: m.RegisterTold) -> None:
-        """Take note that a steward cares for an app now, or look for another."""
+        """Take note that a steward has an app in its register; if it refused, look for another."""
         owned = self.owned.get(message.app)
         if owned is None:
             return
@@ -254,7 +261,7 @@ class Seeking:
 
     def runs(self, message: m.AppRunning) -> None:
         """Take note that an app runs."""
-        self._ground.send(message.sender, m.AppRunningHeard(self._ground.own, message.app))
+        heard = SendMessage(message.sender.address, m.AppRunningHeard(self._ground.own, message.app))
         owned = self.owned.get(message.app)
         if owned is not None:
             is_news = owned.steward is None or owned.steward.id != message.sender.id
@@ -264,14 +271,15 @@ class Seeking:
                 owned.is_running = True
                 self._ground.emit(NoteAppRuns(message.app))
             if not owned.has_run:
-                owned.has_run = True
-                self._ground.emit(NotePlaced(message.app, owned.placed, has_run=True))
+                self._persist(owned, AgreedPlacement(message.app, owned.placed, has_run=True), heard)
+                return
+        self._ground.emit(heard)
 
     def placement_told(self, message: m.PlacementTold) -> None:
-        """Agree to where an app is placed, unless its steward does not know where it was placed before.
+        """Agree to a placement if the steward knows the previous one: a compare-and-set, kept durably by the owner.
 
-        A register can be lost, or inherited from somebody who missed the last of it; on the two sides of a partition
-        there may be two. But rows and state of an instance must not come to lie in two places, so its owner decides.
+        A register can be lost, or inherited from a stale replica, and the two sides of a partition may each have a
+        steward. The owner decides, so that rows and state of an instance are never in two places.
         """
         owned = self.owned.get(message.app)
         if owned is None:
@@ -280,25 +288,54 @@ class Seeking:
             self._ground.emit(NoteRefused(message.sender, f"{message.app} is not placed as it can be"))
             return
         if message.before == owned.placed and message.placed != owned.placed:
-            owned.placed = message.placed
-            self._ground.emit(NotePlaced(message.app, message.placed, owned.has_run))
+            agreed = AgreedPlacement(message.app, message.placed, owned.has_run)
+            heard = m.PlacementHeard(self._ground.own, *agreed)
+            self._persist(owned, agreed, SendMessage(message.sender.address, heard))
+            return
         heard = m.PlacementHeard(self._ground.own, message.app, owned.placed, owned.has_run)
         self._ground.send(message.sender, heard)
 
+    def _persist(self, owned: SubmittedApp, record: DurableRecord, *then: SendMessage | NoteAppEnded) -> None:
+        """Have a record written before others hear of it; one at a time, and who is not answered asks again."""
+        if owned.pending is None:
+            owned.pending = record
+            self._ground.emit(Persist(record, then))
+
+    def persisted(self, record: DurableRecord) -> None:
+        """Take over what is durable."""
+        owned = self.owned.get(record.app)
+        if owned is None or owned.pending != record:
+            return
+        owned.pending = None
+        match record:
+            case AgreedPlacement(_, placed, has_run):
+                owned.placed, owned.has_run = placed, has_run
+            case EndedApp(app):
+                self._by_number.pop(self.owned.pop(app).number, None)
+                self._ground.timers.cancel(("app", app))
+
+    def refused(self, record: DurableRecord) -> None:
+        """Leave things as they were: the steward asks again, and an end is asked for again."""
+        owned = self.owned.get(record.app)
+        if owned is not None and owned.pending == record:
+            owned.pending = None
+            if isinstance(record, EndedApp):
+                self._ground.come_back(("app", record.app), self._ground.config.search_patience)
+
     def steward_changed(self, message: m.StewardChanged) -> None:
-        """Turn to another steward from now on."""
+        """Take the sender as steward if its term is at least as high as we know."""
         owned = self.owned.get(message.app)
         if owned is not None and message.term >= owned.term:
             self._in_care_of(owned, message.sender, message.term)
 
     def steward_moved(self, message: m.StewardMoved) -> None:
-        """Turn to the steward that an earlier one names."""
+        """Take the named peer as steward if its term is at least as high as we know."""
         owned = self.owned.get(message.app)
         if owned is not None and message.term >= owned.term:
             self._in_care_of(owned, message.steward, message.term)
 
     def _ask_end(self, owned: SubmittedApp) -> None:
-        """Have the steward end an app; if it is silent for long, or we have found none, we can ourselves."""
+        """Have the steward end an app; if it stays silent, or we have found none, ask our own steward desk."""
         owned.unanswered += 1
         if owned.steward is None or owned.unanswered > self._ground.config.tries_max:
             owned.unanswered = 0
@@ -312,14 +349,12 @@ class Seeking:
             self._ended(message.app)
 
     def _ended(self, app: str) -> None:
-        self._by_number.pop(self.owned.pop(app).number, None)
-        self._ground.timers.cancel(("app", app))
-        self._ground.emit(NoteAppEnded(app))
+        self._persist(self.owned[app], EndedApp(app), NoteAppEnded(app))
 
-    # --- everybody's side ---------------------------------------------------------------------------------------------
+    # --- every node's side --------------------------------------------------------------------------------------------
 
     def asked(self, message: m.StewardAsked, own_apps: int | None) -> None:
-        """Answer, if we are a steward with room or know of one; else ask others of the zone, once."""
+        """Answer if we are a steward with room or know one; else ask other peers of the zone, once per search."""
         ground, apps_max = self._ground, self._ground.config.steward_apps_max
         if message.number in self._seen:
             return
@@ -362,7 +397,7 @@ class Seeking:
             self._remember(steward, known.apps)
 
     def _remember(self, steward: Peer, apps: int, at: Instant | None = None) -> None:
-        """Take note of a steward that is heard now, or was heard of by another before."""
+        """Take note of a steward, as heard now or by another peer at `at`; a later word counts."""
         when = self._ground.now if at is None else at
         known = self._known.get(steward.id)
         if steward.id == self._ground.own.id or (known is not None and known.at > when):
@@ -373,17 +408,17 @@ class Seeking:
             del self._known[next(iter(self._known))]
 
     def forget(self, peer: Peer) -> None:
-        """Count on a steward no more."""
+        """Forget a steward."""
         self._known.pop(peer.id, None)
 
 
 def search_hops(ground: NodeContext) -> int:
-    """Return how far a search goes: as many hops as the ring needs digits of base 16 for all its nodes."""
+    """Return how many hops far a search goes: the digits of base 16 that number all nodes."""
     return max(1, math.ceil(math.log(max(2.0, nodes_about(ground)), BASE)))
 
 
 def nodes_about(ground: NodeContext) -> float:
-    """Return how many nodes there are about, by how close together our leaves are."""
+    """Estimate the number of nodes from how densely our leaves lie on the ring."""
     leaves = ground.ring.known.leaves
     if leaves.knows_all:
         return len(leaves) + 1.0

@@ -1,4 +1,4 @@
-"""Where the instances of the next version of an app run: where that lies which they go on with."""
+"""The placement of an app's next version: instances that keep state or queues run where those are."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,10 +8,10 @@ from headwater.dataflow.succession import Succession, UpgradeRefused
 
 
 def carried_homes(before: AppSpec, after: Graph, kept: Succession, placed: Mapping[int, Placed]) -> tuple[Placed, ...]:
-    """Return the places of the instances that go on with something; all others go where there is room.
+    """Return the placements of instances that continue one of the version before; all others go where there is room.
 
     `placed` has the instances of the version before, by number; they keep their lots, which the stores know. Raises
-    UpgradeRefused where operators would run as one whose states are on different nodes.
+    UpgradeRefused if operators are to be fused whose states are on different nodes.
     """
     found = [*_chain_homes(after, kept, placed)]
     sinks = {chain.name: number for number, chain in enumerate(before.chains) if not chain.operators}
@@ -38,5 +38,5 @@ def _chain_homes(after: Graph, kept: Succession, placed: Mapping[int, Placed]) -
 
 
 def _home(kept: Succession, operator: str, index: int, placed: Mapping[int, Placed]) -> Placed | None:
-    """Return where an instance of an operator is; None where no row has needed it yet."""
+    """Return the placement of an instance of an operator; None if no row has needed it yet."""
     return placed.get(kept.before.chain_of(operator).first_instance + index)

@@ -1,1 +1,1 @@
-"""The steward of a zone: takes apps into its register, places and starts their instances, keeps them running."""
+"""A steward of a zone: takes apps into its register, places and starts their instances, keeps them running."""

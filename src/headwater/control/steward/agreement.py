@@ -1,7 +1,7 @@
-"""What a steward may do with an app whose rows and state lie on its hosts: nothing that puts them in two places.
+"""Rules that keep a steward from having the rows and state of an instance in two places.
 
-The app's owner has agreed to where its instances are, and keeps that on its disk, whoever forgets; an owner that is
-silent for too long is not waited for. What has run waits long for its host: nobody else can go on in its stead.
+The owner of an app has to agree to every placement, and keeps it durably; a steward waits for the owner, at most
+`owner_silence_max`. An instance that has run waits long for a silent host, which alone has its state and queue.
 """
 
 from headwater.control.context import NodeContext
@@ -11,7 +11,7 @@ from headwater.model.time import Duration
 
 
 def is_kept(entry: m.RegisterEntry, placed: m.Placed) -> bool:
-    """Whether an instance has something on its host by now that is nowhere else."""
+    """Whether an instance has rows or state on its host that are nowhere else."""
     return entry.has_run and entry.spec.chains[placed.instance].keeps
 
 
@@ -48,7 +48,7 @@ def is_agreed(ground: NodeContext, entry: m.RegisterEntry, deployment: Deploymen
 
 
 def may_read(ground: NodeContext, entry: m.RegisterEntry, deployment: Deployment) -> bool:
-    """Whether rows may come in: the owner knows where they are going to lie, or has been silent for too long."""
+    """Whether sources may be read: the owner has agreed to the placement and heard that it runs, or is silent."""
     if deployment.runs_since is None:
         deployment.runs_since = ground.now
     is_silent = ground.now - deployment.runs_since > ground.config.owner_silence_max

@@ -1,10 +1,10 @@
 """One app's way from its register entry to running instances, step by step.
 
-    placing ──all ways and rooms known──► starting ──all started──► running ──wanted to end──► ending ──► ended
-       ▲                                     │ a host has no room, or is silent: place that one anew
+    placing ──all paths and rooms known──► starting ──all started──► running ──wanted to end──► ending ──► ended
+       ▲                                     │ a host has no room, or is silent: place that instance anew
        └──────── a host is lost ─────────────┴──────────── (only what ran there is placed anew)
 
-It remembers what was asked and has not been answered; all that must survive the steward is in the entry.
+A deployment is the volatile part: open requests and what was heard. All that must survive the steward is in the entry.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from headwater.planner.placement import PathStep, PlacementPolicy, Room, Spot, W
 
 
 class AppPhase(StrEnum):
-    """How far an app has come."""
+    """How far an app's deployment has come."""
 
     PLACING = "placing"
     STARTING = "starting"
@@ -30,7 +30,7 @@ class AppPhase(StrEnum):
     ENDED = "ended"
 
 
-ENDS: Final = (AppPhase.ENDING, AppPhase.ENDED)  # which is never taken back
+ENDS: Final = (AppPhase.ENDING, AppPhase.ENDED)  # never left again
 
 
 @dataclass(slots=True)
@@ -39,12 +39,12 @@ class Deployment:
 
     ways: dict[int, tuple[Peer, ...]] = field(default_factory=dict)  # by source
     rooms: dict[NodeId, m.RoomTold] = field(default_factory=dict)
-    room_question: int | None = None  # the number under which nodes on the ways are asked for their rooms
+    room_question: int | None = None  # the number of the open RoomAsked to the nodes on the paths
     refused: set[NodeId] = field(default_factory=set)  # hosts that had no room, or did not answer
     started: set[int] = field(default_factory=set)
     stopped: set[tuple[NodeId, int]] = field(default_factory=set)
-    tries: int = 0  # of asking in this phase
-    heard: dict[NodeId, Instant] = field(default_factory=dict)  # hosts
+    tries: int = 0  # transmissions in this phase
+    heard: dict[NodeId, Instant] = field(default_factory=dict)  # when each host was
     unheard: set[NodeId] = field(default_factory=set)  # hosts that have not answered us since we took the app over
     instances_heard: dict[int, Instant] = field(default_factory=dict)
     sources_heard: dict[int, Instant] = field(default_factory=dict)
@@ -66,22 +66,22 @@ class Deployment:
         self.tries = 0
 
     def missing(self, entry: m.RegisterEntry) -> list[int]:
-        """Return the instances that need a host, or another; those on demand need one once a row needs them."""
+        """Return the instances that need a host, or another host; those on demand do once a row has needed them."""
         placed = {one.instance for one in entry.placed}
         chains = enumerate(entry.spec.chains)
         unplaced = {one for one, chain in chains if one not in placed and (not chain.on_demand or one in self.wanted)}
         return sorted(unplaced | (placed & self.moving.keys()))
 
     def to_start(self, entry: m.RegisterEntry) -> list[m.Placed]:
-        """Return the instances that should run, and have not said so."""
+        """Return the placed instances whose host has not confirmed that they run."""
         return [one for one in entry.placed if one.instance not in self.started]
 
     def nodes_on_ways(self) -> list[Peer]:
-        """Return all nodes on the ways of all sources, each once."""
+        """Return all nodes on the paths of all sources, each once."""
         return list({peer.id: peer for way in self.ways.values() for peer in way}.values())
 
     def place(self, entry: m.RegisterEntry, policy: PlacementPolicy) -> dict[int, Spot] | None:
-        """Return spots for the instances that need one; None if the ways do not lead to one root."""
+        """Return spots for the instances that need one; None if the paths do not lead to one root."""
         ways = {source: way for source, way in self.ways.items() if way}
         if not ways or len({way[-1].id for way in ways.values()}) != 1:
             return None
@@ -95,7 +95,7 @@ class Deployment:
         return policy.place(wishes, steps)
 
     def placed_at(self, entry: m.RegisterEntry, spots: Mapping[int, Spot]) -> tuple[m.Placed, ...]:
-        """Return where all instances are placed, with these at new spots; what one kept elsewhere is to be fetched."""
+        """Return the placement of all instances, with these at new spots under a new lot, to fetch their state."""
         lot = (entry.term, entry.version + 1)
         placed = {one.instance: one for one in entry.placed}
         for instance, spot in spots.items():
@@ -114,9 +114,9 @@ class Deployment:
         return m.Placed(before.instance, spot.peer, spot.anchor, lot, self._whence(entry, before), before.cuts)
 
     def _whence(self, entry: m.RegisterEntry, before: m.Placed) -> m.Whence | None:
-        """Return where the state of an instance lies: with its host, or where that one has not fetched it from yet.
+        """Return where the state of an instance may be: on its host, or on an earlier one if it did not fetch it yet.
 
-        A sink has none: what it has written is where it was written.
+        A sink has no state to fetch: what it has written stays where it was written.
         """
         instance, further = before.instance, before.whence
         if entry.spec.chains[instance].operators == 0:
@@ -130,7 +130,7 @@ class Deployment:
         return m.Whence(before.host, before.lot, instance in self.lost, further)
 
     def load_told(self, peer: Peer) -> int | None:
-        """Return how many operators run on a node, as it was told when we placed; None if nobody told us."""
+        """Return how many operators run on a node, as reported for the last placement; None if no node reported it."""
         own = self.rooms.get(peer.id)
         if own is not None:
             return own.load

@@ -1,11 +1,11 @@
-"""A steward's register, and the copies that its leaves keep of it in case the steward is lost.
+"""A steward's register, in memory, and the replicas of it that its leaves (its keepers) hold.
 
-Entries carry a term and a version. Whoever takes an app over raises the term, so that of two who both think they are
-an app's steward, after a partition, one gives way wherever they meet: in a replica, or at a host. No two stewards, and
-no two lives of one that was restarted, take an app over under the same term: a part of it is drawn.
+Entries carry a term (a fencing token) and a version. A steward that takes an app over raises the term: of two stewards
+of one app, after a partition, the one with the lower term gives way at the first replica or host that knows both. No
+two stewards, and no two lives of one, take an app over under the same term, since a part of it is drawn at random.
 
-A node that is restarted quickly is missed by nobody, yet has forgotten all it knew. So a steward compares notes with
-its keepers again and again; and a keeper that no longer hears from the steward gives back what it keeps.
+A steward that restarts quickly has lost its register while no peer has found it dead. So a steward compares its
+register with its keepers periodically (anti-entropy), and a keeper sends its replica to a steward that is silent.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ from headwater.model.time import Instant
 Value = TypeVar("Value")
 
 REPLICAS: Final = ("replicas", b"")
-DROPPED_MAX: Final = 1_000  # apps that are remembered after they were let go, or went to another steward
+DROPPED_MAX: Final = 1_000  # tombstones of apps that were dropped, and of apps that went to another steward
 
 
 @dataclass(slots=True)
 class _Copy:
-    """What a leaf keeps of a steward's register."""
+    """A replica that we keep of a steward's register."""
 
     steward: Peer
     heard: Instant  # when we last heard from the steward about it
@@ -38,21 +38,20 @@ class _Copy:
 
 
 class Register:
-    """The apps in our care, who keeps a copy of them, and the copies that we keep for others."""
+    """The apps in our care, what each keeper has of them, and the replicas that we keep for other stewards."""
 
     def __init__(self, ground: NodeContext) -> None:
-        """Care for nothing."""
         self._ground = ground
         self.entries = Entries()
         self.copies: dict[NodeId, _Copy] = {}
         self._kept_by: dict[NodeId, dict[str, tuple[int, int]]] = {}  # which leaf has which versions
-        self._sent_to: dict[NodeId, dict[str, tuple[int, int, Instant]]] = {}  # what is on its way, and since when
+        self._sent_to: dict[NodeId, dict[str, tuple[int, int, Instant]]] = {}  # unacknowledged versions, since when
         self._sends_soon = False
-        self._dropped: dict[str, int] = {}  # apps that we let go of, the latest last, and under which term
-        self._moved: dict[str, tuple[int, Peer]] = {}  # apps that were ours, the latest last, and whose they are now
+        self._dropped: dict[str, int] = {}  # the terms of apps that we dropped, the latest last
+        self._moved: dict[str, tuple[int, Peer]] = {}  # the term and steward of apps that were ours, the latest last
 
     def has_room_for(self, entry: m.RegisterEntry, by: Peer, instead_of: m.RegisterEntry | None = None) -> bool:
-        """Whether there is room for what another says of an app, instead of what we have; says so if there is not."""
+        """Whether there is memory for an entry of another node, in place of ours; reports a refusal if not."""
         held = self.entries.bytes + sum(copy.entries.bytes for copy in self.copies.values())
         more = bytes_of(entry) - (0 if instead_of is None else bytes_of(instead_of))
         has_room = more <= 0 or held + more <= HELD_MAX
@@ -62,7 +61,7 @@ class Register:
         return has_room
 
     def put(self, entry: m.RegisterEntry) -> None:
-        """Keep a new version of an entry, and see that leaves keep it too."""
+        """Store a new version of an entry and have it replicated."""
         known = self.entries.get(entry.spec.name)
         assert entry.is_newer_than(known), (entry.spec.name, entry.term, entry.version)
         self.entries[entry.spec.name] = entry
@@ -70,7 +69,7 @@ class Register:
         self.replicate()
 
     def drop(self, app: str) -> m.RegisterEntry:
-        """Care for an app no more, and return its entry. Keepers forget it when we next compare notes with them."""
+        """Drop an app and return its entry. Keepers drop it at the next comparison."""
         entry = self.entries.pop(app)
         for sent in self._sent_to.values():
             sent.pop(app, None)
@@ -78,22 +77,22 @@ class Register:
         return entry
 
     def hand_on(self, app: str, term: int, steward: Peer) -> None:
-        """Leave an app to the steward who has it under a higher term; we and our keepers keep it for that one now."""
+        """Give an app up to the steward with a higher term; we and our keepers hold it as that one's replica."""
         self.pass_to(steward, self.drop(app), term)
         _remember(self._moved, app, (term, steward))
         for peer in self._keepers():
             self._ground.send(peer, m.StewardMoved(self._ground.own, app, term, steward))
 
     def whose(self, app: str, above: int) -> tuple[int, Peer] | None:
-        """Return who has an app that was ours, if under a term higher than this."""
+        """Return the term and steward of an app that was ours, if the term is higher than `above`."""
         moved = self._moved.get(app)
         return moved if moved is not None and moved[0] > above else None
 
     def pass_to(self, steward: Peer, entry: m.RegisterEntry, term: int) -> None:
-        """Keep an entry for the steward who has the app under a higher term, until it tells us to forget it.
+        """Keep an entry as a replica for the steward with a higher term, until that one has us drop it.
 
-        It may be lost before anybody else keeps what it has taken over. Whoever inherits the app then goes on above
-        that term, as it is the one that hosts know.
+        That steward may be lost before it has replicated the app. The replica carries its term, which hosts know, so
+        that an heir goes on above it.
         """
         if steward.id != self._ground.own.id:
             app, copy = entry.spec.name, self.copies.setdefault(steward.id, _Copy(steward, self._ground.now))
@@ -105,10 +104,10 @@ class Register:
                 copy.entries[app] = self._ended_for(steward, known)
 
     def moved(self, app: str, term: int, steward: Peer) -> None:
-        """Keep what we kept of an app for the steward who has it under a higher term, and point hosts to that one."""
+        """Keep our replicas of an app for its steward with a higher term from here on, and point hosts to that one."""
         if steward.id == self._ground.own.id and app not in self.entries:
             return
-        if app in self._moved and self._moved[app][0] < term:  # whom we handed it to has handed it on
+        if app in self._moved and self._moved[app][0] < term:  # the steward that took it from us has handed it on
             _remember(self._moved, app, (term, steward))
         for identity, copy in list(self.copies.items()):
             entry = copy.entries.get(app)
@@ -124,13 +123,13 @@ class Register:
         return self._ground.ring.known.leaves.neighbours(self._ground.config.replicas_side)
 
     def replicate(self) -> None:
-        """Send keepers soon what they do not have yet: the steps of a deployment follow one another within a moment."""
+        """Send keepers what they lack after `replicas_gather`, which spans the quick steps of a deployment."""
         if not self._sends_soon:
             self._sends_soon = True
             self._ground.come_back(REPLICAS, self._ground.config.replicas_gather)
 
     def send_copies(self) -> None:
-        """Send every keeper what it lacks and is not on its way, and come back while any of them lacks something."""
+        """Send every keeper what it lacks and is not in flight; repeat while any of them lacks something."""
         self._sends_soon = False
         lacking = False
         for peer in self._keepers():
@@ -155,18 +154,18 @@ class Register:
         return is_this and self._ground.now - at < self._ground.config.retry
 
     def compare(self) -> None:
-        """Ask every keeper what it keeps for us: one that was restarted has forgotten it."""
+        """Ask every keeper what it has: one that was restarted has lost its replica."""
         for peer in self._keepers():
             self._ground.send(peer, m.ReplicaSent(self._ground.own, self._ground.own, ()))
 
     def kept(self, message: m.ReplicaKept) -> None:
-        """Take note of what a leaf keeps for us."""
+        """Take note of what a keeper has."""
         if message.steward.id != self._ground.own.id:
-            return  # one whom we told of another's apps keeps them too; that is no reason to forget them here
+            return  # the receipt for another steward's replica that we passed on: we keep ours as well
         told = {app: (term, version) for app, term, version in message.kept}
         for app in told:
             self._sent_to.get(message.sender.id, {}).pop(app, None)
-        ours = {app: version for app, version in told.items() if app in self.entries}  # others may be made up
+        ours = {app: version for app, version in told.items() if app in self.entries}  # others may be forged
         known = self._kept_by.setdefault(message.sender.id, {})
         known.update(ours)
         if len(told) == message.count:
@@ -174,11 +173,11 @@ class Register:
             self._judge_strange(message.sender, [one for one in message.kept if one[0] not in self.entries])
             if self._missing_at(message.sender):
                 self.replicate()
-        elif len(known) != message.count:  # it was restarted, and has forgotten the others
+        elif len(known) != message.count:  # it was restarted and has lost the others
             self._ground.send(message.sender, m.ReplicaSent(self._ground.own, self._ground.own, ()))
 
     def _judge_strange(self, keeper: Peer, kept: list[tuple[str, int, int]]) -> None:
-        """Tell a keeper whose those apps are that we do not have, or ask for what we have forgotten."""
+        """For apps that we do not have: name their steward, have the keeper drop them, or ask for what we have lost."""
         forgotten = []
         for app, term, _ in kept:
             if moved := self.whose(app, term):
@@ -191,7 +190,7 @@ class Register:
             self._ground.send(keeper, m.ReplicaWanted(self._ground.own, tuple(forgotten)))
 
     def may_forget(self, keeper: Peer, app: str) -> bool:
-        """Whether somebody need not keep an app for us: others do, and it is not near enough to be one of them."""
+        """Whether a node may drop its replica of an app: it is not one of our keepers, and those have the app."""
         entry, keepers = self.entries.get(app), self._keepers()
         if entry is None or any(peer.id == keeper.id for peer in keepers):
             return False
@@ -199,32 +198,32 @@ class Register:
         return bool(keepers) and all(self._kept_by.get(peer.id, {}).get(app, (-1, -1)) >= now for peer in keepers)
 
     def has_dropped(self, entry: m.RegisterEntry) -> bool:
-        """Whether we have let go of an app since it was in our care under this entry's term."""
+        """Whether we dropped an app under this entry's term or a higher one."""
         return self._has_dropped(entry.spec.name, entry.term)
 
     def _has_dropped(self, app: str, term: int) -> bool:
         return self._dropped.get(app, -1) >= term
 
     def drop_at(self, keeper: Peer, apps: Iterable[str]) -> None:
-        """Let somebody forget what it keeps for us."""
+        """Have a node drop its replica of these apps."""
         if gone := tuple(apps):
             self._ground.send(keeper, m.ReplicaDropped(self._ground.own, self._ground.own, gone))
 
     def leaf_lost(self, peer: Peer) -> None:
-        """Count on a leaf no more, and find another keeper."""
+        """Drop a leaf from our keepers; the next one gets a replica."""
         self._sent_to.pop(peer.id, None)
         if self._kept_by.pop(peer.id, None) is not None and self.entries:
             self.replicate()
 
     def leaf_gained(self) -> None:
-        """Let a new neighbour keep a copy, if it is near enough."""
+        """Replicate to a new leaf, if it is near enough to be a keeper."""
         if self.entries:
             self.replicate()
 
     # --- copies of others ---------------------------------------------------------------------------------------------
 
     def keep(self, message: m.ReplicaSent) -> None:
-        """Keep entries of another's register."""
+        """Store entries of another steward's register, and acknowledge them."""
         copy = self.copies.get(message.steward.id) or _Copy(message.steward, self._ground.now)
         copy.steward = message.steward
         if message.sender.id == message.steward.id:
@@ -234,12 +233,12 @@ class Register:
             if entry.is_newer_than(known) and self.has_room_for(entry, message.sender, known):
                 copy.entries[entry.spec.name] = self._with_its_end(entry, message.steward)
                 self.copies[message.steward.id] = copy
-        apps = [entry.spec.name for entry in message.entries] or copy.entries  # without any we are asked for all
+        apps = [entry.spec.name for entry in message.entries] or copy.entries  # no entries: tell all that we have
         kept = tuple((app, copy.entries[app].term, copy.entries[app].version) for app in apps if app in copy.entries)
         self._ground.send(message.sender, m.ReplicaKept(self._ground.own, message.steward, kept, len(copy.entries)))
 
     def _with_its_end(self, entry: m.RegisterEntry, steward: Peer) -> m.RegisterEntry:
-        """Return an entry as it is to be kept: if we know that the app was ended, its steward has to know it too."""
+        """Return an entry as it is to be stored; if we know that the app was ended, mark it so and tell its steward."""
         app = entry.spec.name
         known = [self.entries.get(app), *(copy.entries.get(app) for copy in self.copies.values())]
         if entry.phase in ENDS or not any(one is not None and one.phase in ENDS for one in known):
@@ -252,7 +251,7 @@ class Register:
         return ending
 
     def forget(self, message: m.ReplicaDropped) -> None:
-        """Forget what we keep of apps that are no longer in a steward's care."""
+        """Drop our replica of apps, on behalf of their steward."""
         copy = self.copies.get(message.steward.id)
         if copy is not None:
             for app in message.apps:
@@ -261,15 +260,15 @@ class Register:
                 del self.copies[message.steward.id]
 
     def give_back_to_silent(self) -> None:
-        """Tell stewards that are silent about their registers what we keep for them: they may have forgotten it."""
+        """Send silent stewards our replicas of their registers: a restart may have lost them."""
         for copy in self.copies.values():
             if self.is_silent(copy, self._ground.config.copy_silence_max):
                 self.tell_kept(copy.steward, copy)
 
     def pass_on(self) -> None:
-        """Leave with our neighbours what we keep for silent stewards: they may have forgotten it, and all others too.
+        """Before we leave, send our neighbours the replicas of silent stewards: ours may be the last.
 
-        A steward that was restarted may take long to get back into the ring, and cannot find new keepers meanwhile.
+        A restarted steward may take long to rejoin the ring, and cannot find new keepers meanwhile.
         """
         for copy in self.copies.values():
             if self.is_silent(copy, self._ground.config.copy_silence_max):
@@ -277,13 +276,13 @@ class Register:
                     self.tell_kept(peer, copy)
 
     def give_back(self, message: m.ReplicaWanted) -> None:
-        """Tell a steward what we keep of apps that it has forgotten."""
+        """Send a steward our replica of apps that it has lost."""
         copy = self.copies.get(message.sender.id)
         if copy is not None:
-            self._tell_some(copy.steward, copy, dict.fromkeys(message.apps))  # megabytes for a name, once for each
+            self._tell_some(copy.steward, copy, dict.fromkeys(message.apps))  # a name costs megabytes: no duplicates
 
     def tell_kept(self, to: Peer, copy: _Copy) -> None:
-        """Tell somebody all that we keep for a steward."""
+        """Send a node our whole replica of a steward's register."""
         self._tell_some(to, copy, copy.entries)
 
     def _tell_some(self, to: Peer, copy: _Copy, apps: Iterable[str]) -> None:
@@ -293,16 +292,16 @@ class Register:
             self._ground.send(to, m.ReplicaSent(self._ground.own, copy.steward, some))
 
     def is_silent(self, copy: _Copy, silence_max: int) -> bool:
-        """Whether a steward has said nothing about a copy for so long."""
+        """Whether we have not heard from a steward about its replica for longer than this."""
         return self._ground.now - copy.heard > silence_max
 
     def inherited(self, steward: NodeId) -> list[m.RegisterEntry]:
-        """Return, and keep no more, what we kept for a steward whose place is ours now."""
+        """Return and drop our replica of a steward whose id we own."""
         copy = self.copies.pop(steward, None)
         return [] if copy is None else list(copy.entries.values())
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         for app, entry in self.entries.items():
             assert app == entry.spec.name
             assert len({placed.instance for placed in entry.placed}) == len(entry.placed), "an instance placed twice"
@@ -310,7 +309,7 @@ class Register:
 
 
 def _remember(known: dict[str, Value], app: str, value: Value) -> None:
-    """Put an app behind all others, and forget the first when there are too many."""
+    """Put an app behind all others, and drop the first when there are too many."""
     known.pop(app, None)
     known[app] = value
     if len(known) > DROPPED_MAX:

@@ -1,7 +1,7 @@
-"""An app's way through its steward's hands, step by step: placed, started, watched while it runs, stopped, forgotten.
+"""The phases of an app at its steward: placed, started, watched while it runs, stopped, forgotten.
 
-Every step is asked for again until it is answered, and asking twice does no harm. It is driven by the entries of the
-register, which the steward's leaves keep too: whoever inherits them goes on where this one stood.
+Every request is retransmitted until it is answered, and every handler is idempotent. The entries of the register, which
+the steward's leaves replicate, drive all of it, so that an heir goes on where this steward stood.
 """
 
 from typing import Final
@@ -30,19 +30,18 @@ class Steps:
     """The part of a steward that brings apps from one phase to the next."""
 
     def __init__(self, ground: NodeContext, register: Register, policy: PlacementPolicy) -> None:
-        """Deploy nothing."""
         self._ground, self._register, self._policy = ground, register, policy
         self.deployments: dict[str, Deployment] = {}
-        self._room_questions: dict[int, str] = {}  # by number, which app it is about
+        self._room_questions: dict[int, str] = {}  # the app of each open question
 
     def begin(self, app: str) -> None:
-        """Know nothing of an app beyond its entry."""
+        """Begin a new deployment of an app, from its entry alone."""
         if app in self.deployments:
             self._close_room_question(self.deployments[app])
         self.deployments[app] = Deployment()
 
     def forget(self, app: str) -> None:
-        """Do no more for an app."""
+        """Drop an app's deployment."""
         self._close_room_question(self.deployments.pop(app))
         self._ground.timers.cancel(("deploy", app))
 
@@ -50,7 +49,7 @@ class Steps:
         return self._register.entries.get(app)
 
     def change(self, entry: m.RegisterEntry, **changes: object) -> m.RegisterEntry:
-        """Keep a new version of an app's entry."""
+        """Store a new version of an app's entry, and return it."""
         changed: m.RegisterEntry = msgspec.structs.replace(entry, version=entry.version + 1, **changes)
         if changed.phase != entry.phase:
             self.deployments[entry.spec.name].begin_phase()
@@ -58,7 +57,7 @@ class Steps:
         return changed
 
     def go_on(self, app: str) -> None:
-        """Ask for what comes next, or again for what has not been answered."""
+        """Send the requests of the app's phase, or retransmit those not answered."""
         entry, deployment = self._register.entries.get(app), self.deployments.get(app)
         if entry is None or deployment is None:
             return
@@ -83,7 +82,7 @@ class Steps:
             asked = m.PathAsked(ground.own, spec.name, spec.key, entry.term, number)
             ground.send(spec.sources[number], asked)
         if lacking and (deployment.tries <= ground.config.tries_max or not deployment.ways):
-            return  # a source that does not answer is passed over in the end, as long as there is another
+            return  # after `tries_max` a silent source is passed over, if another one has answered
         unknown = [peer for peer in deployment.nodes_on_ways() if peer.id not in deployment.rooms]
         if unknown and deployment.tries <= 2 * ground.config.tries_max:
             question = self._room_question(spec.name, deployment)
@@ -93,7 +92,7 @@ class Steps:
         self._find_spots(entry, deployment)
 
     def _room_question(self, app: str, deployment: Deployment) -> int:
-        """Return the number of the open question for rooms: who is slow answers in time when it is asked again."""
+        """Return the number of the open question for rooms; retransmissions keep it, so that late answers count."""
         if deployment.room_question is None:
             deployment.room_question = self._ground.rng.getrandbits(62)
             self._room_questions[deployment.room_question] = app
@@ -106,7 +105,7 @@ class Steps:
 
     def _find_spots(self, entry: m.RegisterEntry, deployment: Deployment) -> None:
         spots = deployment.place(entry, self._policy)
-        if spots is None:  # the ways were told while the ring was changing: ask for them again
+        if spots is None:  # the paths were told while the ring was changing: ask for them again
             deployment.ways.clear()
             return
         placed = deployment.placed_at(entry, spots)
@@ -118,7 +117,7 @@ class Steps:
         self._start(self.change(entry, placed=placed, phase=AppPhase.STARTING), deployment)
 
     def path_told(self, message: m.PathTold) -> None:
-        """Take note of a source's way to the root; with the last one go on."""
+        """Take note of a source's path to the root; with the last one go on."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or message.source >= len(entry.spec.sources):
             return
@@ -127,7 +126,7 @@ class Steps:
             self.go_on(message.app)
 
     def room_told(self, message: m.RoomTold) -> None:
-        """Take note of the room on a way; with the last one go on."""
+        """Take note of the room of a node on a path; with the last one go on."""
         app = self._room_questions.get(message.number)
         entry, deployment = self._entry(app or ""), self.deployments.get(app or "")
         if app is None or entry is None or deployment is None or entry.phase != AppPhase.PLACING:
@@ -166,9 +165,10 @@ class Steps:
             self._see_to_sources(entry, deployment)
 
     def state_here(self, message: StateHere) -> None:
-        """Have an instance fetched by another, whose new host is silent and had not taken it when this was said.
+        """Place an instance anew whose new host is silent, since an earlier host reports that it still has the state.
 
-        By now it may have, and so may those in between: who is silent may hear us all the same. All of them are asked.
+        The silent host, or one before it, may have fetched the state after this report. The next host therefore asks
+        every host in the chain.
         """
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase != AppPhase.STARTING:
@@ -181,9 +181,9 @@ class Steps:
                 return
 
     def state_lost(self, message: StateLost) -> None:
-        """Have an instance begin anew whose state is nowhere to be had, or go on with the copy that its host has.
+        """Start an instance without state if that is lost, or with the copy that its host has.
 
-        Under another lot, to which the owner has to agree: so a host that is not the right one any more cannot.
+        It gets a new lot, to which the owner has to agree: that fences off a host that has been replaced meanwhile.
         """
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase in ENDS or message.instance in deployment.started:
@@ -201,7 +201,7 @@ class Steps:
         return heard < self._ground.now - self._ground.config.host_silence_max
 
     def _silent(self, entry: m.RegisterEntry, deployment: Deployment) -> set[int]:
-        """Return the instances of which nobody has heard of late: their host may have been restarted."""
+        """Return the instances that no host has reported within `host_silence_max`: theirs may have been restarted."""
         now, heard = self._ground.now, deployment.instances_heard
         quiet = Instant(now - self._ground.config.host_silence_max)
         return {one.instance for one in entry.placed if heard.setdefault(one.instance, now) < quiet}
@@ -236,20 +236,20 @@ class Steps:
             return
         placed = next((one for one in entry.placed if one.instance == message.instance), None)
         if placed is None or placed.host.id != message.sender.id:
-            return  # it was placed elsewhere meanwhile; the host hears so when it next tells of it
+            return  # it was placed elsewhere meanwhile; the answer to the host's next HostBeat says so
         if not message.started:
             self._place_anew(entry, deployment, [placed], has_run=message.has_run)
             return
         deployment.started.add(message.instance)
         deployment.heard[placed.host.id] = deployment.instances_heard[message.instance] = self._ground.now
-        if placed.whence is not None:  # it has all of it, and where it was before may forget it
+        if placed.whence is not None:  # the host has all of the state: earlier hosts are not needed any more
             settled = msgspec.structs.replace(placed, whence=None)
             entry = self.change(entry, placed=tuple(settled if one is placed else one for one in entry.placed))
         if entry.phase == AppPhase.STARTING and not deployment.to_start(entry):
             self._run(entry, deployment)
 
     def move_away(self, app: str, host: Peer) -> None:
-        """Find other places for what runs on a host that is to leave; it goes on there until it can be fetched."""
+        """Place the instances of a host that drains elsewhere; they run there until the new hosts fetch them."""
         entry, deployment, now = self._register.entries[app], self.deployments[app], self._ground.now
         leaving = [one for one in entry.placed if one.host.id == host.id and entry.spec.chains[one.instance].operators]
         is_early = deployment.moved_at is not None and now - deployment.moved_at < MOVING_AGAIN * SECOND
@@ -266,10 +266,11 @@ class Steps:
         are_lost: bool = False,
         has_run: bool | None = None,
     ) -> None:
-        """Find other spots for these instances, by what is known now, and for what has not begun on their hosts.
+        """Find other spots for these instances, and for others on their hosts that have not started.
 
-        What one of them keeps is to be fetched from its host, or from where that one has not fetched it yet: `has_run`
-        says whether it ran where it is, if that is known. If it did not, and came from nowhere, there is nothing.
+        The new host has to fetch their state from their host, or from an earlier one if their host never fetched it:
+        `has_run` says whether they ran there, None if unknown. An instance that neither ran there nor has an earlier
+        host has no state to fetch.
         """
         gone = {placed.host.id for placed in whom}
         deployment.begins_anew = are_lost and all(entry.may_begin_anew(one) for one in whom)
@@ -286,7 +287,7 @@ class Steps:
         deployment.ways.clear()
         deployment.rooms.clear()
         self.change(entry, placed=kept, phase=AppPhase.PLACING)
-        if is_full_everywhere:  # nobody has room who did not refuse before: that takes its time
+        if is_full_everywhere:  # these hosts had refused before, so every candidate has: retry after a delay
             self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
         else:
             self.go_on(entry.spec.name)
@@ -309,7 +310,7 @@ class Steps:
             deployment.started -= {one.instance for one in lost if not is_kept(entry, one) or entry.may_begin_anew(one)}
             self._place_anew(entry, deployment, lost, are_lost=True)
             return
-        if self._silent(entry, deployment):  # the host is there, but was restarted, and knows nothing of them
+        if self._silent(entry, deployment):  # their host is alive, but was restarted and has lost them
             self._start(self.change(entry, phase=AppPhase.STARTING), deployment)
             return
         self._see_to_sources(entry, deployment)
@@ -330,7 +331,7 @@ class Steps:
                 self._ask_to_start(entry, m.Placed(-1 - number, peer, peer), SOURCE)
 
     def home_wanted(self, message: HomeWanted) -> None:
-        """Tell where an instance is that rows look for; if it waits for a row to need it, start it."""
+        """Name the host of an instance to rows that look for it; start one on demand with its first row."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None:
             return
@@ -346,7 +347,7 @@ class Steps:
                 self.go_on(message.app)
 
     def placement_heard(self, message: m.PlacementHeard) -> None:
-        """Go on with what the owner has agreed to, or with how the app was placed before; nobody else decides that."""
+        """Go on with the placement that the owner answers: the proposed one, or the previous one."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase in ENDS or message.sender.id != entry.owner.id:
             return
@@ -367,7 +368,7 @@ class Steps:
             self._start(entry, deployment)
 
     def owner_heard(self, message: m.AppRunningHeard) -> None:
-        """Tell the owner no more that its app runs; now that it knows, rows may come in."""
+        """Take the owner's acknowledgement that its app runs: sources may be read from here on."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or deployment.owner_knows:
             return
@@ -381,7 +382,7 @@ class Steps:
         ground, spec = self._ground, entry.spec
         waiting = [(peer, one) for peer, one in _places(entry) if (peer.id, one) not in deployment.stopped]
         if not waiting or deployment.tries > ground.config.tries_max:
-            # Who did not answer hears that it is not wanted, whenever it is back and tells us of it.
+            # A host that did not answer learns it from our answer to its next HostBeat.
             deployment.ended_at = ground.now
             self.change(entry, phase=AppPhase.ENDED, placed=())
             ground.send(entry.owner, m.EndTold(ground.own, spec.name))
@@ -391,7 +392,7 @@ class Steps:
             ground.send(peer, m.StopAsked(ground.own, spec.name, entry.term, instance, spec.key))
 
     def stop_told(self, message: m.StopTold) -> None:
-        """Take note that something is stopped; with the last of it the app has ended."""
+        """Take note that an instance or source has stopped; with the last of them the app has ended."""
         entry, deployment = self._entry(message.app), self.deployments.get(message.app)
         if entry is None or deployment is None or entry.phase != AppPhase.ENDING:
             return
@@ -400,7 +401,7 @@ class Steps:
             self._stop(entry, deployment)
 
     def _bury(self, entry: m.RegisterEntry, deployment: Deployment) -> None:
-        """Forget an app that has ended long ago."""
+        """Drop the tombstone of an app that ended `ended_kept` ago."""
         ground = self._ground
         if deployment.ended_at is None:
             deployment.ended_at = ground.now
@@ -412,7 +413,7 @@ class Steps:
 
 
 def _places(entry: m.RegisterEntry) -> list[tuple[Peer, int]]:
-    """Return all that is somewhere of an app: instances, also where they have yet to be fetched from, and sources."""
+    """Return the hosts of all instances of an app, also those with state to fetch, and the nodes of its sources."""
     places = [(placed.host, placed.instance) for placed in entry.placed]
     places += [(whence.host, placed.instance) for placed in entry.placed for whence in placed.whences()]
     return [*places, *((peer, -1 - number) for number, peer in enumerate(entry.spec.sources))]

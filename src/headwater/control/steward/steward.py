@@ -1,7 +1,7 @@
-"""A steward at work: takes apps into its register, places and starts their instances, keeps them running, ends them.
+"""A steward: takes apps into its register, gets them from and gives them to other stewards, answers hosts, ends apps.
 
-Every step is asked for again until it is answered, and asking twice does no harm. What a steward does is driven by the
-entries of its register, which its leaves keep too: whoever inherits them goes on where this one stood.
+Every request is retransmitted until it is answered, and every handler is idempotent. The entries of the register drive
+a steward; its leaves replicate them, so that an heir goes on where this one stood.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,14 +22,13 @@ from headwater.model.time import Instant
 from headwater.planner.placement import PlacementPolicy
 
 ANNOUNCE: Final = ("announce", b"")
-HEIR_PATIENCE: Final = 3  # seconds for the hosts of an app whose steward is lost: all were told, and told again
+HEIR_PATIENCE: Final = 3  # `retry` intervals that an heir waits for hosts, which it asks in each of them
 
 
 class StewardDesk:
-    """The part of a node that is a steward, if it is one."""
+    """The part of a node that is a steward, while it is open."""
 
     def __init__(self, ground: NodeContext, register: Register, policy: PlacementPolicy) -> None:
-        """Be none."""
         self._ground, self._register = ground, register
         self.is_open = False
         self.steps = Steps(ground, register, policy)
@@ -44,7 +43,7 @@ class StewardDesk:
         return sum(entry.phase != AppPhase.ENDED for entry in self._register.entries.values())
 
     def check(self) -> None:
-        """Raise if something is not as it must be."""
+        """Raise if an invariant is broken."""
         assert set(self.steps.deployments) == set(self._register.entries), (
             "an app without a deployment, or the other way"
         )
@@ -60,7 +59,7 @@ class StewardDesk:
             self._announce()
 
     def appointed(self, message: m.Appointed) -> None:
-        """Become a steward because somebody found none, unless we know who is nearer to the place where one is due."""
+        """Become a steward, or pass the appointment on to a peer of the zone nearer to the place."""
         ground = self._ground
         nearest = ground.own if self.is_open else ground.nearest_of_zone(message.place, frozenset(message.full))
         if nearest.id != ground.own.id and message.hops_left > 0:
@@ -78,7 +77,7 @@ class StewardDesk:
         ground.come_back(ANNOUNCE, ground.config.announce)
 
     def announce(self, others: Sequence[KnownSteward]) -> None:
-        """Tell the zone that we are here; if we are one too many, hand our apps to another, and close when empty."""
+        """Announce ourselves to the zone; if we are one steward too many, hand our apps over, and close when empty."""
         if not self.is_open:
             return
         ground = self._ground
@@ -96,10 +95,10 @@ class StewardDesk:
             self._announce()
 
     def _heir_among(self, others: Sequence[KnownSteward]) -> Peer | None:
-        """Return to whom of the other stewards we give our apps: of two, always the one with fewer to the other.
+        """Return the steward to which we give our apps, one with more apps than we have; None if we stay.
 
-        With few apps, to one with whom both are still half empty. With more, only as the smallest of all, and if there
-        are two more than it takes: one that is taken away is not missed with the next app.
+        With few apps we give them to a steward that is then at most half full. With more we do so only if we have the
+        fewest of all and there are at least two stewards too many, so that the next app needs no new one.
         """
         config, apps, own = self._ground.config, self.apps or 0, self._ground.own
         apps_max = config.steward_apps_max
@@ -138,7 +137,7 @@ class StewardDesk:
         ground.send(message.sender, told)
 
     def _take_new(self, asked: m.RegisterAsked | m.EndAsked, phase: AppPhase) -> None:
-        """Take an app into the register of which we know nothing, if there is room and its number can be believed."""
+        """Take an unknown app into the register, if there is memory for it and its term is plausible."""
         if is_counted(asked.term):
             term = term_after(asked.term, self._ground.rng)
             entry = m.RegisterEntry(asked.spec, term, 1, phase, (), asked.sender)
@@ -152,10 +151,10 @@ class StewardDesk:
         self._register.put(entry)
 
     def inherit(self, entries: Iterable[m.RegisterEntry], by: Peer | None = None) -> None:
-        """Go on with the apps of a steward that is lost, or that hands them over.
+        """Take over the apps of a steward that is lost, or that hands them over.
 
-        Not with such as name a version that nobody comes to by counting, nor with more than there is room for of what
-        another tells us; what we kept ourselves has its room.
+        Refuses entries with an implausibly high term or version, and what does not fit in memory if it comes `by`
+        another node; our own replicas are in memory already.
         """
         for entry in entries:
             with self._ground.apart("inherit"):
@@ -190,7 +189,7 @@ class StewardDesk:
         self.steps.go_on(entry.spec.name)
 
     def given_back(self, message: m.ReplicaSent) -> None:
-        """Go on with apps that a keeper knows to be ours; let it forget what it need not keep."""
+        """Take back our apps from a keeper's replica after a restart; have it drop what it need not keep."""
         register = self._register
         lacking = [one for one in message.entries if one.phase in ENDS or one.spec.name not in register.entries]
         self.inherit([entry for entry in lacking if not register.has_dropped(entry)], message.sender)
@@ -202,7 +201,7 @@ class StewardDesk:
                 register.drop_at(message.sender, [app])
 
     def without_settled(self, message: m.ReplicaSent) -> m.ReplicaSent:
-        """Tell a keeper of a lost steward's apps whose they are by now, and return those of which we do not know it."""
+        """Tell a keeper of a lost steward which apps have another steward; return the message with the others alone."""
         open_ = []
         for entry in message.entries:
             app, ours = entry.spec.name, self._register.entries.get(entry.spec.name)
@@ -225,14 +224,14 @@ class StewardDesk:
         hosts |= {peer.id: peer for peer in (*entry.spec.sources, entry.owner)}
         for peer in hosts.values():
             self._ground.send(peer, changed)
-        # Hosts are asked again and again to say that they are there, before what they run is placed anew.
+        # Hosts have `HEIR_PATIENCE` retries to answer before their instances are placed anew.
         deployment, config = self.steps.deployments[app], self._ground.config
         since = Instant(self._ground.now - config.host_silence_max + HEIR_PATIENCE * config.retry)
         deployment.heard, deployment.unheard = dict.fromkeys(hosts, since), set(hosts)
         self.steps.deployments[app].instances_heard.clear()
 
     def handed_over(self, message: m.HandedOver) -> None:
-        """Take over apps of another steward, as many as there is room for, and say so."""
+        """Take over apps of another steward, as many as there is room for, and acknowledge those."""
         room = self._ground.config.steward_apps_max - (self.apps or 0)
         self.inherit(message.entries[: max(0, room)], message.sender)
         entries = self._register.entries
@@ -244,13 +243,13 @@ class StewardDesk:
             self._ground.send(message.sender, m.StewardHere(self._ground.own, self.apps or 0))
 
     def hand_over_taken(self, message: m.HandedOverTaken) -> None:
-        """Let go of what another steward has taken over."""
+        """Give up the apps that another steward has taken over."""
         for app, term in message.apps:
             if self._is_behind(app, term):
                 self._hand_on(app, term, message.sender)
 
     def overtaken(self, apps: Iterable[tuple[str, int]], by: Peer) -> None:
-        """Let go of apps of which somebody else is the steward, under a higher term."""
+        """Give up apps that another steward has under a higher term; rise above a term that we had and have lost."""
         for app, term in apps:
             if self._is_behind(app, term):
                 entry = self._register.entries[app]
@@ -262,7 +261,7 @@ class StewardDesk:
                     self._hand_on(app, term, by)
 
     def _end_there(self, entry: m.RegisterEntry, by: Peer) -> None:
-        """Have whoever took over an app, and may not know that it is to end, end it; try to stop it until it does."""
+        """Have the steward that took over an app end it, since it may not know; stop it ourselves until it does."""
         self._ground.send(by, m.EndAsked(self._ground.own, entry.spec, entry.term))
         if entry.phase == AppPhase.ENDED:
             self.steps.deployments[entry.spec.name].stopped.clear()
@@ -270,7 +269,7 @@ class StewardDesk:
             self._ground.come_back(("deploy", entry.spec.name), self._ground.config.retry)
 
     def _rise_above(self, entry: m.RegisterEntry, term: int) -> None:
-        """Go on under a term that counts: hosts know one that we, or somebody who is lost, had and have forgotten."""
+        """Go on above a term that hosts know, and that we or a lost steward had: our register was stale."""
         if is_counted(term):
             risen = self.steps.change(entry, term=term_after(term, self._ground.rng))
             self._tell_changed(risen)
@@ -286,11 +285,11 @@ class StewardDesk:
     # --- hosts --------------------------------------------------------------------------------------------------------
 
     def host_beat(self, message: m.HostBeat) -> None:
-        """Take note of what runs on a host, and tell it what is ours and what should not run there."""
+        """Take note of what runs on a host; answer what is ours, what to stop, and what we do not know."""
         mine: list[tuple[str, int, int]] = []
         unknown: list[tuple[str, int]] = []
         strange: list[tuple[str, int]] = []
-        for app, source in message.unread:  # it was restarted, and asked for its way before we missed it
+        for app, source in message.unread:  # the host restarted before we noticed: have it read its sources again
             if app in self.steps.deployments:
                 self.steps.deployments[app].sources_read.discard(source)
         for app, instance, term in message.hosted:
@@ -299,7 +298,7 @@ class StewardDesk:
                 self._point_on(app, message.sender)
                 strange.append((app, instance))
                 continue
-            if term > entry.term:  # whoever had it under that term does not answer its hosts, and they turn to us
+            if term > entry.term:  # the steward with that term is silent, so its host turned to us
                 self._rise_above(entry, term)
                 entry = self._register.entries[app]
             deployment = self.steps.deployments[app]
@@ -329,7 +328,7 @@ class StewardDesk:
                 self.steps.move_away(app, message.sender)
 
     def _point_on(self, app: str, host: Peer) -> None:
-        """Tell a host whose an app is now that was ours; of one that never was we may have yet to inherit it."""
+        """Tell a host the steward of an app that was ours; an app that never was we may inherit yet."""
         if moved := self._register.whose(app, 0):
             self._ground.send(host, m.StewardMoved(self._ground.own, app, *moved))
 
@@ -342,7 +341,7 @@ class StewardDesk:
         return _has(entry, instance, host) or self._is_fetched_from(entry, instance, host)
 
     def _is_fetched_from(self, entry: m.RegisterEntry, instance: int, host: Peer) -> bool:
-        """Whether an instance is on its way from a host, where it has to stay until it has arrived."""
+        """Whether an instance is being fetched from a host, which has to keep it until it has arrived."""
         started = self.steps.deployments[entry.spec.name].started
         whences = (whence for placed in entry.placed if placed.instance == instance for whence in placed.whences())
         return instance not in started and any(whence.host.id == host.id for whence in whences)
@@ -350,12 +349,12 @@ class StewardDesk:
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def end_asked(self, message: m.EndAsked) -> None:
-        """End an app: stop all of it, then remember for a while that it has ended."""
+        """End an app: stop all of it, then keep a tombstone for `ended_kept`."""
         app = message.spec.name
         entry = self._register.entries.get(app)
         if entry is None and (moved := self._register.whose(app, message.term)):
             self._ground.send(message.sender, m.StewardMoved(self._ground.own, app, *moved))
-        elif entry is None:  # we may have forgotten it, and others not
+        elif entry is None:  # we may have lost it while its hosts still run it
             self._take_new(message, AppPhase.ENDING)
         elif entry.phase == AppPhase.ENDED:
             self._ground.send(message.sender, m.EndTold(self._ground.own, app))

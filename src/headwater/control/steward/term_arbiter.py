@@ -1,10 +1,10 @@
-"""Where the stewards of an app meet: at whoever owns the app's key.
+"""The peer that owns an app's key arbitrates between stewards that both have the app.
 
-While a ring is parted, each side finds a steward of its own for an app, and one side may end what runs on in the other.
-Such stewards need not be neighbours, nor share a host. So every steward says again and again, along the ring towards an
-app's key, that the app is in its register. The owner of the key tells those who have to give way: whoever has a lower
-term, and whoever does not know that the app was ended. What it remembers is told anew every few seconds, so nothing is
-lost with it.
+During a partition each side finds a steward of its own for an app, and one side may end the app while it runs on in the
+other. Such stewards need not be neighbours, nor share a host. So every steward routes a claim towards the key of each
+of its apps with every announcement. The owner of the key tells the steward that loses: the one with the lower term, or
+the one that does not know that the app was ended. Claims are soft state: if the owner is lost, the next one hears them
+again within seconds.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from headwater.model.time import Instant
 from headwater.overlay.messages import HOPS_MAX
 
 CLAIMS_MAX: Final = 4_096  # apps that are remembered; beyond it the one that was claimed longest ago is forgotten
-ANNOUNCES_KEPT: Final = 3  # a claim that was not repeated for so many announcements counts no more
+ANNOUNCES_KEPT: Final = 3  # announcements after which a claim that was not repeated is stale
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a steward said of an app."""
+    """A steward's claim to an app."""
 
     steward: Peer
     term: int
@@ -33,7 +33,7 @@ class _Claim:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Who has to give way: an end is never taken back, and else the higher term counts."""
+        """The higher rank wins: an end is never revoked, else the higher term counts."""
         return self.has_ended, self.term
 
 
@@ -41,16 +41,15 @@ class Claims:
     """The part of a node that keeps the claims to apps whose keys it owns."""
 
     def __init__(self, ground: NodeContext) -> None:
-        """Know of no claim."""
         self._ground = ground
         self._claims: dict[str, _Claim] = {}  # the latest last
 
     def claimed(self, message: m.AppClaimed) -> None:
-        """Pass a claim on towards the app's key; where it ends, compare it with what others claim."""
+        """Forward a claim towards the app's key; as the key's owner, compare it with the known claim."""
         ground = self._ground
         hop = ground.ring.next_hop(message.key)
         if hop is not None:
-            if message.hops < HOPS_MAX:  # else it goes round, while the ring is changing: it is said again
+            if message.hops < HOPS_MAX:  # else it is in a loop, while the ring is changing: it is repeated later
                 ground.send(hop, msgspec.structs.replace(message, sender=ground.own, hops=message.hops + 1))
             return
         claim = _Claim(message.steward, message.term, message.has_ended, ground.now)

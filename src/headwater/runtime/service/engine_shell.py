@@ -39,6 +39,7 @@ from headwater.engine.channels import ORIGIN_BYTES, make_outbox, make_outboxes
 from headwater.engine.events import AppQuieted, InstanceGained, InstanceGivenUp, RowsGone, RowsPut, WakeWanted
 from headwater.engine.moving import all_lots, begin_under
 from headwater.engine.plans import ChainPlan, plan_chain, source_outlets
+from headwater.engine.pressure import room_left
 from headwater.engine.queue_loading import wake_us_of
 from headwater.engine.queue_records import QueueRecord
 from headwater.engine.schemas import Schemas
@@ -169,14 +170,9 @@ class EngineShell:
         return bytes(name)
 
     def room_bytes(self, app: AppId) -> int:
-        """Return how many bytes an app's queues may still take.
-
-        Rows on their way elsewhere are not counted: were they, two nodes could wait for each other for ever.
-        """
-        part, find = self._by_number[app], self.engine.dispatcher.scheduler.queues.find
-        queues = [find(InstanceId(app, number)) for number in part.here]
-        held = sum(queue.bytes_held for queue in queues if queue is not None)
-        return max(0, max(ROOM_BYTES_MIN, self.engine.config.pressure.memory_bytes // ROOM_SHARE) - held)
+        """Return how many bytes an app's queues may still take."""
+        queues, room = self.engine.dispatcher.scheduler.queues, self.engine.config.pressure.memory_bytes // ROOM_SHARE
+        return room_left(queues, app, self._by_number[app].here, max(ROOM_BYTES_MIN, room))
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
         """Return how an instance is run; None if it is a sink's queue, or its app is not open."""

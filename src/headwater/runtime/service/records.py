@@ -99,6 +99,15 @@ class Keeping:
         with self._store.write() as txn:
             txn.put(_key(owned.id), msgspec.msgpack.encode(owned))
 
+    def agree(self, app: str, placed: tuple[Placed, ...], has_run: bool) -> None:
+        """Keep where an app's instances are placed; if that cannot be written, nothing has changed."""
+        owned = self.owned[app]
+        agreed = msgspec.structs.replace(owned, placed=placed, has_run=has_run)
+        agreed.note_nodes()
+        with self._store.write() as txn:
+            txn.put(_key(app), msgspec.msgpack.encode(agreed))
+        owned.placed, owned.has_run, owned.nodes = agreed.placed, agreed.has_run, agreed.nodes
+
     def succeed(self, app: str, successor: OwnedRecord) -> None:
         """Keep an app in the place of another, both at once."""
         self.owned.pop(app)
@@ -109,9 +118,9 @@ class Keeping:
 
     def drop(self, app: str) -> None:
         """Forget an app that has ended."""
-        self.owned.pop(app, None)
         with self._store.write() as txn:
             txn.delete(_key(app))
+        self.owned.pop(app, None)
 
     def drain(self, wanted: bool) -> None:
         """Remember that this node is to leave for good; or that it has, or is to stay after all."""

@@ -16,18 +16,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from random import Random, SystemRandom
-from typing import Final
+from typing import Final, assert_never
 
 from headwater.client.flow_text import forget_texts
 from headwater.client.requests import REQUESTS
 from headwater.client.signing import Trust
 from headwater.control.messages.app_messages import BULKY, AnyNodeMessage, StartAsked
 from headwater.control.messages.events import (
+    AgreedPlacement,
     AppEndWanted,
     AppSubmitted,
     AwaitInstance,
     DrainWanted,
+    DurableRecord,
     EmptyInstance,
+    EndedApp,
     LeaveWanted,
     MachineConfig,
     MessageReceived,
@@ -38,12 +41,17 @@ from headwater.control.messages.events import (
     NoteActive,
     NoteAppEnded,
     NoteAppRuns,
+    NoteDelivered,
     NoteDrained,
-    NotePlaced,
+    NoteHandedDown,
     NoteRefused,
     NoteRowsGone,
     NoteRowsPut,
     NoteStewardFound,
+    NoteWay,
+    Persist,
+    Persisted,
+    Refused,
     SendMessage,
     StartInstance,
     StopInstance,
@@ -256,20 +264,12 @@ class NodeService:
             self._set_timer()
 
     def _carry_out(self, effects: Sequence[NodeEffect]) -> None:
-        """Do what the machines want, each thing apart from the others.
-
-        After one that could not be done nothing is said: others would count on it. They ask again for what they miss.
-        """
-        may_tell = True
+        """Do what the machines want, each thing apart from the others; what depends on a record is in its Persist."""
         for effect in effects:
-            is_message = isinstance(effect, SendMessage)
-            if is_message and not may_tell:
-                continue
             try:
                 self._do(effect)
-            except Exception as mistake:  # of ours, or of whoever had us say what cannot be encoded
+            except Exception as mistake:  # of ours, or of a peer that had us say what cannot be encoded
                 self.mistakes.note(type(effect).__name__, mistake)
-                may_tell &= is_message
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -317,16 +317,12 @@ class NodeService:
                 self.plant.note(effect)
             case StartInstance() | AwaitInstance() | EmptyInstance() | StopInstance():
                 self._wishes.put(effect)
-            case NotePlaced(app, placed, has_run):
-                owned = self.keeping.owned[app]
-                owned.placed, owned.has_run = placed, has_run
-                self.keeping.keep(owned)
+            case Persist(record, then):
+                self._persist(record, then)
             case NoteAppRuns(app):
                 log.info("%s runs", app)
             case NoteAppEnded(app):
                 log.info("%s has ended", app)
-                if self.keeping.owned[app].upgrading is None:
-                    self.keeping.drop(app)
                 self._ended.pop(app, asyncio.Event()).set()
             case NoteRefused(sender, why):
                 self.wire.refused(Reason.UNUSABLE, str(sender), why)
@@ -340,6 +336,31 @@ class NodeService:
                 self._is_active.set()
                 self._loop.call_soon(self._end_again)
                 log.info("in the ring as %s, zone %s", self.own, self.own.zone)
+            case NoteWay() | NoteHandedDown() | NoteDelivered():
+                pass  # only stories of the simulator multicast and route payloads so far
+            case _:
+                assert_never(effect)
+
+    def _persist(self, record: DurableRecord, then: Sequence[NodeEffect]) -> None:
+        """Write a record; what depends on it is carried out only if that has succeeded."""
+        try:
+            match record:
+                case AgreedPlacement(app, placed, has_run):
+                    self.keeping.agree(app, placed, has_run)
+                case EndedApp(app):
+                    if self.keeping.owned[app].upgrading is None:  # else the upgrade goes on with what is kept of it
+                        self.keeping.drop(app)
+                case _:
+                    assert_never(record)
+        except Exception as failure:
+            if isinstance(failure, HeadwaterError):
+                log.warning("%s: %s; it is tried again", record.app, failure)
+            else:
+                self.mistakes.note(type(record).__name__, failure)
+            self.handle(Refused(record, str(failure)))
+            return
+        self._carry_out(then)
+        self.handle(Persisted(record))
 
     async def _carry_out_all(self) -> None:
         """Do what the machines want of the engine, one after the other, until this node stops."""

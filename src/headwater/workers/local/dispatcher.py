@@ -23,21 +23,17 @@ from headwater.engine.events import (
     Recount,
     ReportStoreFull,
     ReportTrouble,
-    RowsGone,
     RowsPassed,
-    RowsPut,
     RunTurn,
     SchedulerTicked,
     TurnEnded,
-    WakeWanted,
     WorkerDismissed,
     WorkerJoined,
     WorkerLost,
 )
-from headwater.engine.queue_records import read_queue
+from headwater.engine.recount import queues_in_doubt, recounted
 from headwater.engine.reports import RowTrouble
 from headwater.engine.scheduler import Scheduler
-from headwater.engine.times import read_times
 from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import EngineError
 from headwater.model.frames import BrokenFrame
@@ -284,17 +280,12 @@ class Dispatcher:
 
     def _recount(self, instances: Sequence[InstanceId]) -> None:
         """Read what the store says of the apps whose turn was lost; the sinks may have got rows too."""
-        apps = {instance.app for instance in instances}
-        queues = [queue for queue in self.scheduler.queues.all() if queue.instance.app in apps]
+        queues = queues_in_doubt(self.scheduler.queues.all(), instances)
         with self._store.read() as snapshot:
-            records = [(queue, read_queue(snapshot, queue.instance)) for queue in queues]
-            wakes = [read_times(snapshot, queue.instance, 0) for queue in queues]
-        for (queue, record), times in zip(records, wakes, strict=True):
-            self.handle(RowsPut(queue.instance, record.put_rows, record.put_bytes, record.put_marks))
-            gone = record.taken_rows + record.shed_rows
-            self.handle(RowsGone(queue.instance, gone, record.gone_bytes, record.taken_marks))
-            self.handle(WakeWanted(queue.instance, times.wake_us))
-        self._on_sink_rows([queue.instance for queue, _ in records if not queue.scheduled])
+            events = recounted(snapshot, queues)
+        for event in events:
+            self.handle(event)
+        self._on_sink_rows([queue.instance for queue in queues if not queue.scheduled])
 
     def _retire_old_epoch(self) -> None:
         with self._joined:
