@@ -1,4 +1,4 @@
-"""What is not to be cut off in the middle: a thread goes on whoever has given up waiting for it."""
+"""Awaiting without being cancelled in the middle: a thread runs on even if its awaiter has been cancelled."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def uncut(doing: Awaitable[T]) -> T:
-    """Wait for something to its end; whoever is cancelled meanwhile is so at their next wait, and can undo it."""
+    """Await something to its end; a cancellation meanwhile is delivered at the caller's next await."""
     task, us = asyncio.ensure_future(doing), asyncio.current_task()
     assert us is not None
     is_cancelled = False
