@@ -1,7 +1,7 @@
-"""The sink pump: rows from the last queues to writers, each sink's position committed with the rows it has taken.
+"""The sink pump: rows from the last queues to writers, each sink's position committed with its taken rows.
 
-The writer writes first, the commit follows. Killed between the two, the writer is opened again where the commit stands
-and undoes what lies past it. Here ends the latency of the sampled rows.
+The writer writes first, the commit follows. After a crash between the two, the writer is opened at the committed
+position and undoes what lies beyond it. The latency of sampled rows ends here.
 """
 
 import logging
@@ -36,7 +36,7 @@ RETRY_S: Final = 0.5
 
 @dataclass(slots=True)
 class SinkTask:
-    """One sink at work."""
+    """One open sink."""
 
     app: AppId
     name: str
@@ -51,7 +51,7 @@ class SinkTask:
     _all: Histogram = field(default_factory=Histogram)
     _recent: Histogram = field(default_factory=Histogram)
     _before: Histogram = field(default_factory=Histogram)
-    _counting: threading.Lock = field(default_factory=threading.Lock)  # the pump counts while others look
+    _counting: threading.Lock = field(default_factory=threading.Lock)  # other threads read them
 
     def measured(self, latency_us: int, rows: int) -> None:
         """Count the latency of sampled rows."""
@@ -97,24 +97,23 @@ class SinkPump:
         on_store_full: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
-        """Begin without sinks."""
         self._store, self._term = store, term
         self._post, self._on_failed = post, on_failed
         self._on_store_full, self._on_crash = on_store_full, on_crash
         self._schemas = Schemas()
         self._tasks: dict[InstanceId, SinkTask] = {}
-        self._due: dict[InstanceId, None] = {}  # in order of arrival
-        self._lock = threading.Lock()  # around a pass: removal waits for it
+        self._due: dict[InstanceId, None] = {}  # in the order in which rows came
+        self._lock = threading.Lock()  # held during a pass, so that `remove` waits for its end
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = thread_of(self._serve, name="sinks")
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, task: SinkTask) -> None:
-        """Begin to write a sink; rows may be waiting for it from before."""
+        """Begin to write a sink, and the rows that wait for it already."""
         with self._lock:
             self._tasks[task.instance] = task
         self.rows_for([task.instance])
@@ -126,13 +125,13 @@ class SinkPump:
                 close_sink(self._tasks.pop(instance))
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
-        """Tell that there are rows for these sinks."""
+        """Note that these sinks have rows."""
         with self._wake:
             self._due.update(dict.fromkeys(instances))
             self._wake.notify()
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop the thread and close all sinks."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -153,7 +152,7 @@ class SinkPump:
                         more = self._pass([self._tasks[one] for one in some if one in self._tasks])
                     if more:
                         self.rows_for(more)
-        except Exception as failure:  # our mistake: it must be heard, not lost with the thread
+        except Exception as failure:  # our mistake: it must be reported, not lost with the thread
             self._on_crash(failure)
 
     def _next_due(self) -> list[InstanceId] | None:
@@ -164,7 +163,7 @@ class SinkPump:
             return None if self._stopping else list(due)
 
     def _pass(self, tasks: Sequence[SinkTask]) -> list[InstanceId]:
-        """Write what waits for these sinks, commit it together, and return those that have more."""
+        """Write the rows of these sinks, commit them together, and return the sinks with more."""
         written: list[tuple[SinkTask, Taken, Position]] = []
         for task in tasks:
             if not task.failed:
@@ -178,7 +177,8 @@ class SinkPump:
             for stamp in taken.stamps:
                 task.measured(now - stamp.born_us, stamp.rows)
         self._post(events)
-        # Not "as many rows as could be taken": a turn also ends at so many bytes, and nobody would tell us of the rest.
+        # Not "as many rows as the limit": a turn also ends at a number of bytes, and no event would follow for the
+        # rest.
         return [task.instance for task, taken, _ in written if taken.record.waiting_rows > taken.rows]
 
     def _write(self, task: SinkTask, written: list[tuple[SinkTask, Taken, Position]]) -> None:
@@ -187,7 +187,7 @@ class SinkPump:
                 taken = take(snapshot, task.instance, WRITE_ROWS_MAX, self._schemas, now_us())
             if (batch := taken.batch) is not None:
                 written.append((task, taken, task.writer.write([batch])))
-        except BaseException as failure:  # a user's sink may raise anything, Arrow where rows do not go together
+        except BaseException as failure:  # a user's sink may raise anything, and Arrow if schemas do not match
             task.failed = True
             sentence = str(failure) if isinstance(failure, ConnectorError) else f"{type(failure).__name__}: {failure}"
             self._on_failed(task, ConnectorError(f"sink {task.name!r} cannot go on: {sentence}"))
@@ -207,7 +207,7 @@ class SinkPump:
 
 
 class Sinks:
-    """All sinks of a node: those that never block share a pump and its commits, one that may block has its own."""
+    """All sinks of a node: those that never block share a pump and its commits, each of the others has its own."""
 
     def __init__(self, make_pump: Callable[[], SinkPump]) -> None:
         """Begin without sinks; `make_pump` makes a pump that has not been started."""
@@ -216,7 +216,7 @@ class Sinks:
         self._own: dict[InstanceId, SinkPump] = {}
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the shared pump."""
         self._shared.start()
 
     def add(self, task: SinkTask) -> None:
@@ -235,7 +235,7 @@ class Sinks:
             self._own.pop(instance).stop()
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
-        """Tell that there are rows for these sinks."""
+        """Note that these sinks have rows."""
         shared = [one for one in instances if one not in self._own]
         if shared:
             self._shared.rows_for(shared)
@@ -244,7 +244,7 @@ class Sinks:
                 self._own[instance].rows_for([instance])
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop all pumps."""
         self._shared.stop()
         for pump in list(self._own.values()):
             pump.stop()
@@ -265,9 +265,9 @@ def _commit_one(txn: Transaction, task: SinkTask, taken: Taken, position: Positi
 def open_sink(
     store: LmdbStore, app: AppId, called: str, name: str, number: int, instance: int, spec: SinkSpec
 ) -> SinkTask:
-    """Open a sink where the store says it stands; a new one's position is kept before any row is written.
+    """Open a sink at its committed position; a new sink's position is committed before any row is written.
 
-    What it writes to is locked first, since opening cuts off what lies behind the position; `called` is the app's name.
+    Its target is locked first, since opening cuts off what lies beyond the position; `called` is the app's name.
     """
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
@@ -284,7 +284,7 @@ def open_sink(
 
 
 def close_sink(task: SinkTask) -> None:
-    """Close a sink, and let others have what it wrote to."""
+    """Close a sink, and unlock its target."""
     if task.closed:
         return
     task.closed = True

@@ -1,9 +1,9 @@
-"""The source pump: rows from readers into the first queues, with the reader's position, in one transaction.
+"""The source pump: rows from readers into the first queues, in one transaction with the reader's position.
 
 One thread serves all sources that never block; what they have ready at the same time is committed together, since a
-hundred small commits cost a hundred times one. A source that may block has a thread of its own. When the node is
-pressed, sources that can wait are not asked; those that cannot wait make room by shedding the oldest rows of their
-own queues.
+hundred small commits cost a hundred times one. A source that may block has a thread of its own. Under pressure
+(backpressure) sources that can wait are not polled; those that cannot wait make room by shedding the oldest rows of
+their own queues.
 """
 
 import logging
@@ -49,46 +49,44 @@ from headwater.workers.log_context import thread_of
 
 log = logging.getLogger(__name__)
 
-POLL_ROWS_MAX: Final = 5_000  # an entry of the first queue; a turn takes parts of it
-IDLE_MAX_S: Final = 0.05  # how soon a pause that ended, or an app that was added, is noticed at the latest
-MANY_SOURCES: Final = 16  # from so many on their rows are gathered: a commit for each would cost more than the wait
-GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes longer to ask them all anyway
+POLL_ROWS_MAX: Final = 5_000  # one entry of the first queue; a turn may take a part
+IDLE_MAX_S: Final = 0.05  # the longest until the end of a pause, or a new app, is noticed
+MANY_SOURCES: Final = 16  # with so many, rows are gathered: one commit for each would cost more than the wait
+GATHER_S: Final = 0.0001  # per source; with a hundred, polling takes longer anyway
 GATHER_S_MAX: Final = 0.01
 COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
-CLOSE_S: Final = (
-    5.0  # for a reader of a broker: its last poll and commit take milliseconds, its goodbye up to two seconds
-)
+CLOSE_S: Final = 5.0  # for a broker's reader: its last poll and commit take milliseconds, its logout up to two seconds
 
 
 @dataclass(slots=True)
 class SourceTask:
-    """One source at work."""
+    """One open source."""
 
     app: AppId
     name: str
-    number: int  # among the flow's declarations: names its position
+    number: int  # among the flow's declarations; the key of its position
     spec: SourceSpec
     reader: SourceReader
     outlets: tuple[Outlet, ...]
     record: ConnectorRecord
-    locks: Locks  # on what it needs for itself, until it is closed
-    on_stored: Callable[[Position], None] | None = None  # told of every commit, if the source acknowledges
-    descriptor: int | None = None  # by which its rows come
+    locks: Locks  # on its resources, until it is closed
+    on_stored: Callable[[Position], None] | None = None  # called after every commit, if the source acknowledges
+    descriptor: int | None = None  # readable when it has rows
     idle_until_us: int = 0
     ended: bool = False
-    is_exhausted: bool = False  # it has ended by itself, and was not stopped with its app
+    is_exhausted: bool = False  # it ended by itself, not with its app
     is_closing: bool = False
     closed: threading.Event = field(default_factory=threading.Event)
     paused: bool = False
-    has_giants: bool = False  # it has brought rows that are too large, which was said
+    has_giants: bool = False  # it has brought rows that are too large, which was logged
     batches: int = 0
     rows: int = 0  # stored since it was opened
     backlog: int = 0  # rows in the queues it fills, as of its last commit
     _sampled: float = 0.0
 
     def stamps(self, rows: int, born_us: int, share: float) -> tuple[Stamp, ...]:
-        """Return the stamp of this batch: its part of the sample, evenly over time."""
+        """Return the stamp of a batch, for the rows of it in the sample; samples are spread evenly."""
         self._sampled += rows * share
         count = int(self._sampled)
         self._sampled -= count
@@ -97,10 +95,10 @@ class SourceTask:
 
 @dataclass(slots=True)
 class _Offer:
-    """Rows that a source has ready, laid out for the commit."""
+    """Rows of a source, encoded for the commit."""
 
     task: SourceTask
-    rows: Rows | None  # None says that the source has ended
+    rows: Rows | None  # None: the source has ended
     puts: list[tuple[int, int, bytes]] = field(default_factory=list)  # instance, rows, entry
 
 
@@ -120,7 +118,6 @@ class SourcePump:
         on_store_full: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
-        """Begin without sources."""
         self._store, self._term, self._pressure, self._queues = store, term, pressure, queues
         self._rows_max = max(1, min(POLL_ROWS_MAX, pressure.config.app_rows // 4))
         self._any_paused = False
@@ -129,14 +126,14 @@ class SourcePump:
         self._on_store_full, self._on_crash = on_store_full, on_crash
         self._schemas = Schemas()
         self._tasks: list[SourceTask] = []
-        self._lock = threading.Lock()  # around a pass over sources: removal waits for it
+        self._lock = threading.Lock()  # held during a pass, so that `remove` waits for its end
         self._doze = Doze()
         self._gathering = threading.Event()  # set only to stop
         self._stopping = False
         self._thread = thread_of(self._serve_all, name="sources")
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, task: SourceTask) -> None:
@@ -155,17 +152,17 @@ class SourcePump:
             for task in gone:
                 task.ended = True
         for task in gone:
-            if not task.spec.blocking:  # its own thread closes it, when its reader lets go
+            if not task.spec.blocking:  # else its own thread closes it when its reader returns
                 self._close(task)
         _wait_until_closed(gone)
 
     def wake_paused(self) -> None:
-        """Rows have gone: look again now, if any source is paused."""
+        """Poll again, if a source is paused: queues have room."""
         if self._any_paused:
             self._doze.call()
 
     def stop(self) -> None:
-        """Stop reading."""
+        """Stop all threads and close all sources."""
         self._stopping = True
         self._gathering.set()
         self._doze.call()
@@ -187,11 +184,11 @@ class SourcePump:
                     self._sleep(min(wait_us / 1e6, IDLE_MAX_S))
                 elif len(self._tasks) >= MANY_SOURCES:
                     self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
-        except Exception as failure:  # our mistake: it must be heard, not lost with the thread
+        except Exception as failure:  # our mistake: it must be reported, not lost with the thread
             self._on_crash(failure)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until a source may have rows; one that the world has sent some is asked at once."""
+        """Sleep until a source may have rows; one whose descriptor is readable is polled at once."""
         heard = self._doze.wait(seconds)
         if heard:
             with self._lock:
@@ -200,7 +197,7 @@ class SourcePump:
                         task.idle_until_us = 0
 
     def _serve_one(self, task: SourceTask) -> None:
-        """Serve a source that may block; its app's end is seen by its having ended."""
+        """Serve a source that may block, until it has ended, as it has when its app has."""
         try:
             while not self._stopping and not task.ended:
                 offers, wait_us = self._poll([task])
@@ -214,9 +211,9 @@ class SourcePump:
             self._on_crash(failure)
 
     def _pass(self, tasks: Sequence[SourceTask]) -> int:
-        """Serve all these sources, a handful per commit, and return for how long nobody has more.
+        """Serve these sources, `COMMIT_SOURCES` per commit, and return for how long none has more.
 
-        What the first have ready must not wait until the last of a hundred has been asked.
+        The first ones' rows must not wait until the last of a hundred has been polled.
         """
         waits_us = [int(IDLE_MAX_S * 1e6)]
         for start in range(0, len(tasks), COMMIT_SOURCES):
@@ -227,7 +224,7 @@ class SourcePump:
         return min(waits_us)
 
     def _poll(self, tasks: Sequence[SourceTask]) -> tuple[list[_Offer], int]:
-        """Ask every source that may bring rows; return what they have, and for how long nobody has more."""
+        """Poll every source that is due; return what they have, and for how long none has more."""
         offers: list[_Offer] = []
         now = now_us()
         wake_at = now + int(IDLE_MAX_S * 1e6)
@@ -238,7 +235,7 @@ class SourcePump:
                 continue
             task.paused = not self._pressure.may_read(task.app, task.spec.can_wait)
             if task.paused:
-                task.backlog = 0  # by the time we look again, the scheduler knows better
+                task.backlog = 0  # by the next poll the scheduler knows the rows
             else:
                 offer = self._ask(task, now)
                 if offer is not None:
@@ -247,17 +244,17 @@ class SourcePump:
         return offers, 0 if offers else wake_at - now_us()
 
     def _measure(self, tasks: Sequence[SourceTask]) -> None:
-        """Tell the pressure what waits: what the scheduler knows, and what we have just stored and it may not."""
+        """Measure the pressure: the rows that the scheduler knows, or just stored ones that it may not know yet."""
         rows = dict(self._queues.rows_of_app)
         for task in tasks:
             rows[task.app] = max(rows.get(task.app, 0), task.backlog)
         self._pressure.measure(self._queues.bytes_held, rows)
 
     def _ask(self, task: SourceTask, now: int) -> _Offer | None:
-        """Return what a source has; whatever goes wrong with it, or with its rows, is no concern of any other."""
+        """Poll one source; its failure, or that of its rows, does not affect the others."""
         try:
             return self._offer_of(task, now)
-        except BaseException as failure:  # a user's iterable or generator may raise anything, SystemExit too
+        except BaseException as failure:  # a user's iterable may raise anything, SystemExit too
             self._fail(task, failure)
             return None
 
@@ -288,7 +285,7 @@ class SourcePump:
         return sieved
 
     def _fail(self, task: SourceTask, failure: BaseException) -> None:
-        """Tell it first: an app whose sources have all ended has finished, and nobody would hear of the failure."""
+        """Report a failure before the source ends: an app whose sources have all ended counts as finished."""
         self._on_failed(task, failure if isinstance(failure, ConnectorError) else _wrapped(task, failure))
         task.ended = True
         self._close(task)
@@ -302,7 +299,7 @@ class SourcePump:
         close_source(task)
 
     def _lay_out(self, task: SourceTask, rows: Rows) -> _Offer:
-        """Encode outside the transaction, so that the commit is short."""
+        """Encode outside the transaction, to keep that short."""
         offer = _Offer(task, rows)
         batch = rows.batch
         if batch.num_rows == 0:
@@ -316,7 +313,7 @@ class SourcePump:
         return offer
 
     def _lay_out_end(self, task: SourceTask) -> _Offer:
-        """Tell those who wait for time that no row will follow."""
+        """Encode the final watermark: no row will follow."""
         return _Offer(task, None, lay_out_end(task.outlets, task.number, now_us()))
 
     def _commit(self, offers: Sequence[_Offer]) -> None:
@@ -326,7 +323,7 @@ class SourcePump:
                 for offer in offers:
                     _tell_stored(offer)
                 return
-            except StoreFull as full:  # nothing was stored; the rows are still in our hands
+            except StoreFull as full:  # nothing was stored, and the rows are kept here
                 self._on_store_full(str(full))
                 threading.Event().wait(STORE_FULL_RETRY_S)
 
@@ -378,7 +375,7 @@ class SourcePump:
         return events
 
     def _bytes_held(self, txn: Transaction) -> int:
-        """Return what waits in the store; the scheduler hears later of what was shed, and it would be shed again."""
+        """Return the bytes in the store's queues; the scheduler learns too late what was shed already."""
         records = [read_queue(txn, queue.instance) for queue in list(self._queues.all())]
         return sum(record.put_bytes - record.gone_bytes for record in records)
 
@@ -386,7 +383,7 @@ class SourcePump:
 def open_source(
     store: LmdbStore, app: AppId, called: str, name: str, number: int, spec: SourceSpec, outlets: tuple[Outlet, ...]
 ) -> SourceTask:
-    """Open a source where the store says it stands; `called` is the app's name."""
+    """Open a source at its committed position; `called` is the app's name."""
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
     locks = Locks(resources_of(spec, record.position), this_process(f"source {name!r} of app {called!r}", now_us()))
@@ -401,7 +398,7 @@ def open_source(
 
 
 def close_source(task: SourceTask) -> None:
-    """Close a source, and let others have what it needed for itself."""
+    """Close a source, and release its locks."""
     try:
         task.reader.close()
     except OSError as failure:
@@ -412,21 +409,21 @@ def close_source(task: SourceTask) -> None:
 
 
 def _wait_until_closed(tasks: Iterable[SourceTask]) -> None:
-    """Wait for sources that their own threads close, if others may want what they have locked: the next version may."""
+    """Wait for blocking sources that hold locks, as the app's next version may need these."""
     for task in tasks:
         if task.spec.blocking and task.locks:
             task.closed.wait(CLOSE_S)
 
 
 def _tell_stored(offer: _Offer) -> None:
-    if offer.rows is None:  # only now: an app whose sources have ended and whose queues are empty is done
+    if offer.rows is None:  # after the commit: an app whose sources have ended and whose queues are empty is finished
         offer.task.ended = offer.task.is_exhausted = True
     elif offer.task.on_stored is not None:
         offer.task.on_stored(offer.rows.position)
 
 
 def _missing_key(outlets: Sequence[Outlet], batch: pa.RecordBatch) -> str | None:
-    """Return a column by which rows are to be spread and which they do not have."""
+    """Return a key column that the rows lack, if there is one."""
     if batch.num_rows == 0:  # only a position, or lines that were left out before any column was known
         return None
     wanted = (column for outlet in outlets if len(outlet.targets) > 1 for column in outlet.key)
