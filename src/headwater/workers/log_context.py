@@ -1,7 +1,7 @@
-"""Which node of a process is speaking: nodes that share one share its log, and each line is of one of them.
+"""Which node of a process has written a log line: nodes that share a process share its log.
 
-A voice is part of the context in which something runs, so what a node begins on its loop has it by itself; threads do
-not inherit a context, and are made here. What nobody in particular does (a Spark that nodes share) has none.
+A voice is a context variable, so tasks that a node starts on its loop inherit it; threads do not inherit a context, so
+`thread_of` passes it on. Lines of what nodes share, such as Spark, have no voice.
 """
 
 import threading
@@ -11,22 +11,22 @@ from typing import Final
 
 
 class Voice:
-    """One node's."""
+    """The identity of one node in the log."""
 
 
 _SPEAKING: Final[ContextVar[Voice | None]] = ContextVar("speaking", default=None)
 
 
 def speak_with(voice: Voice) -> None:
-    """Let this voice speak in what is begun from here on."""
+    """Set the voice of this context and of all that is started in it."""
     _SPEAKING.set(voice)
 
 
 def speaking() -> Voice | None:
-    """Return who speaks."""
+    """Return the voice of this context."""
     return _SPEAKING.get()
 
 
 def thread_of(run: Callable[..., object], *args: object, name: str) -> threading.Thread:
-    """Return a thread, not started yet, that has the voice of whoever makes it; it does not keep the process alive."""
+    """Return a daemon thread, not started, that inherits the voice of its creator."""
     return threading.Thread(target=copy_context().run, args=(run, *args), name=name, daemon=True)

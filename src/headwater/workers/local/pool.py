@@ -1,10 +1,10 @@
-"""The pool: where workers come from.
+"""The pool: how workers are started.
 
-On Spark, hiring n workers is a Spark job of n tasks, each of which serves until it is dismissed; Spark starts a task
-again when its Python worker dies. The twin hires threads of this process. Neither knows what workers do.
+On Spark, to hire n workers is to run a job of n tasks, each of which serves until it is dismissed; Spark restarts a
+task whose Python worker dies. The other pool starts threads of this process. Neither knows what workers do.
 
-A Spark of our own has slots for as many tasks as we like. A cluster has as many as its workers offer cores, and a task
-without a slot waits: whoever hires looks at `slots` first.
+A Spark of our own has slots for any number of tasks. A cluster has as many as its machines offer cores, and a task
+without a slot waits: so `slots` is checked before workers are hired.
 """
 
 import functools
@@ -31,17 +31,17 @@ from headwater.workers.local.worker import serve, spark_task
 log = logging.getLogger(__name__)
 
 EXECUTORS_S: Final = 30.0  # from the session's start to the first executor; a JVM on a busy machine takes ten
-MORE_EXECUTORS_S: Final = 2.0  # that another one may come after the last
+MORE_EXECUTORS_S: Final = 2.0  # for further executors after each one
 LOOK_S: Final = 0.1
-THREAD_END_S: Final = 10.0  # a user's function may compute for long; then the thread is left behind
+THREAD_END_S: Final = 10.0  # a user's function may compute for long; beyond this the thread is abandoned
 
 
 class Pool(Protocol):
-    """Where workers come from."""
+    """A source of workers."""
 
     @property
     def slots(self) -> int | None:
-        """How many workers there can be at the same time; None: as many as are hired."""
+        """The most workers at the same time; None: no limit."""
         ...
 
     def start(self, on_broken: Callable[[str], None]) -> None:
@@ -49,19 +49,19 @@ class Pool(Protocol):
         ...
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
-        """Start so many workers; they will say hello to the node. One that dies is started again."""
+        """Start so many workers, which connect to the node; one that dies is restarted."""
         ...
 
     def restart(self) -> None:
-        """Come back after being lost as a whole."""
+        """Start anew after the whole pool was lost."""
         ...
 
     def expect_end(self) -> None:
-        """Do not start again what is lost from now on: the node is about to hang up."""
+        """Restart nothing from here on: the node is about to close its connections."""
         ...
 
     def stop(self) -> None:
-        """End it."""
+        """End all workers and the pool."""
         ...
 
 
@@ -77,7 +77,7 @@ class SparkPool:
         cluster: StandaloneCluster | None = None,
         shared: SharedSpark | None = None,
     ) -> None:
-        """Remember where the workers will find the node and the store; `shared` is the Spark of several nodes."""
+        """Begin before Spark; `address` is where workers find the node, `shared` the Spark of several nodes."""
         self._directory, self._address, self._cores, self._cluster = directory, address, cores, cluster
         self._shared = shared
         self._slots: int | None = None
@@ -95,12 +95,11 @@ class SparkPool:
 
     @property
     def jvm_pid(self) -> int:
-        """The process of the JVM."""
+        """The process id of the JVM."""
         gateway: Any = self.session.sparkContext._gateway
         return int(gateway.proc.pid)
 
     def start(self, on_broken: Callable[[str], None]) -> None:
-        """Start Spark."""
         self._on_broken = on_broken
         self._start()
 
@@ -124,7 +123,7 @@ class SparkPool:
         self._wait_for_executors(cluster)
 
     def _wait_for_executors(self, cluster: StandaloneCluster) -> None:
-        """Wait for the first executor, and if that is not enough, a moment for others."""
+        """Wait for the first executor and, while slots are too few, a moment for each further one."""
         self._slots = 0
         deadline = time.monotonic() + EXECUTORS_S
         while self._slots < cluster.slots_enough and time.monotonic() < deadline:
@@ -140,17 +139,17 @@ class SparkPool:
             )
 
     def _count_slots(self) -> int:
-        """Return how many tasks the executors that are there now can run at the same time."""
+        """Return how many tasks the present executors can run at the same time."""
         context: Any = self.session.sparkContext._jsc.sc()
         return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
     @property
     def slots(self) -> int | None:
-        """How many workers the cluster had room for when they were last counted."""
+        """The cluster's slots when they were last counted; None on a Spark of our own."""
         return self._slots
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
-        """Submit a job of so many tasks from a thread of its own: the call that runs a job blocks until its end."""
+        """Submit a job of `count` tasks from a thread of its own, since the call blocks until the job's end."""
         if self._cluster is not None:
             self._slots = self._count_slots()
         context = self.session.sparkContext
@@ -166,7 +165,7 @@ class SparkPool:
     def _run(self, job: Any, context: Any) -> None:
         try:
             job.count()
-        except Exception as failure:  # py4j raises all sorts of things when its JVM goes; they mean the same here
+        except Exception as failure:  # py4j raises many kinds of errors when its JVM is lost; all mean the same here
             if not self._stopping and self._session is not None and self._session.sparkContext is context:
                 reason = next(iter(str(failure).splitlines()), type(failure).__name__)
                 log.warning("a job of the worker pool ended: %s", reason)
@@ -181,11 +180,11 @@ class SparkPool:
         self._start()
 
     def expect_end(self) -> None:
-        """Take no lost job for trouble any more."""
+        """Ignore lost jobs from here on."""
         self._stopping = True
 
     def stop(self) -> None:
-        """Stop Spark and wait for the JVM to be gone."""
+        """Stop Spark and wait for the end of the JVM."""
         self._stopping = True
         if self._session is None:
             return
@@ -207,16 +206,14 @@ class ThreadPool:
     slots: int | None = None
 
     def __init__(self, store: LmdbStore, address: NodeAddress, *, on_driver: bool = False) -> None:
-        """Remember where the workers find the node and the store."""
         self._store, self._address, self._on_driver = store, address, on_driver
         self._stopping = False
         self._threads: list[threading.Thread] = []
 
     def start(self, on_broken: Callable[[str], None]) -> None:
-        """Nothing has to be got ready; threads are not lost as a whole."""
+        """Do nothing: threads need no preparation and are not lost as a whole."""
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
-        """Start threads."""
         for number in range(count):
             thread = threading.Thread(
                 target=self._serve, args=(epoch, spare), name=f"worker-{epoch}-{number}", daemon=True
@@ -235,10 +232,10 @@ class ThreadPool:
                     log.warning("worker thread starts again: %s", failure)
 
     def restart(self) -> None:
-        """Nothing was lost."""
+        """Do nothing: nothing was lost."""
 
     def expect_end(self) -> None:
-        """Start no thread again."""
+        """Restart no thread from here on."""
         self._stopping = True
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""One Spark session for several nodes of one process, so that a cluster to try things out fits a small machine.
+"""One Spark session for several nodes of one process, so that a cluster for trying things out fits a small machine.
 
-The first node that needs it starts it, the last one ends it. When its JVM is lost, the first that notices starts
-another, and the others find it there.
+The first node that needs it starts it, the last one stops it (reference counting). When its JVM is lost, the first node
+to notice starts another, which the others then get.
 """
 
 import logging
@@ -18,17 +18,16 @@ log = logging.getLogger(__name__)
 
 
 class SharedSpark:
-    """A session, and how many use it."""
+    """A session, and the number of its users."""
 
     def __init__(self) -> None:
-        """Begin without one."""
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._users = 0
         self._directory: Temporary | None = None
 
     def take(self) -> SparkSession:
-        """Return the session; the first who asks waits until it has started."""
+        """Return the session; the first caller waits until it has started."""
         with self._lock:
             if self._session is None:
                 self._start()
@@ -37,7 +36,7 @@ class SharedSpark:
             return self._session
 
     def renewed(self, lost: SparkSession | None) -> SparkSession:
-        """Return a session in place of one that was lost."""
+        """Return the session that replaces a lost one."""
         with self._lock:
             if self._session is lost:
                 end_jvm()
@@ -52,7 +51,7 @@ class SharedSpark:
         self._session = start_spark(place, spark_conf(place, cores_here()))
 
     def let_go(self) -> None:
-        """Need it no more; with the last user it ends."""
+        """Release the session; after the last release it is stopped."""
         with self._lock:
             self._users -= 1
             if self._users > 0 or self._session is None:

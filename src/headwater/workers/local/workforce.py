@@ -1,6 +1,6 @@
-"""The workers of a node: hired when it starts, anew with every epoch, and more of them when an app needs more.
+"""The workers of a node: hired at its start, anew with every epoch, and more of them when an app needs more.
 
-When Spark is lost, all of them are; another one is started, and rows and state wait in the store meanwhile.
+When Spark is lost, so are all workers; it is restarted, while rows and state wait in the store.
 """
 
 import logging
@@ -27,7 +27,7 @@ from headwater.workers.log_context import thread_of
 log = logging.getLogger(__name__)
 
 START_S: Final = 120.0  # for Spark and the first workers, on a small board that is busy booting
-RESTARTS_MAX: Final = 5  # of a lost JVM in a row before the node gives up
+RESTARTS_MAX: Final = 5  # of a lost JVM in a row; then the node fails its apps
 
 
 class Workforce:
@@ -45,7 +45,7 @@ class Workforce:
         on_note: Callable[[str], None],
         on_given_up: Callable[[HeadwaterError], None],
     ) -> None:
-        """Hire nobody yet; `on_given_up` is told when Spark cannot be brought back any more."""
+        """Begin without workers; `on_given_up` is called when Spark cannot be restarted."""
         self._config, self._run_directory, self._address, self._store = config, run_directory, address, store
         self._dispatcher, self._on_note, self._on_given_up = dispatcher, on_note, on_given_up
         self.pool: Pool = (
@@ -59,7 +59,7 @@ class Workforce:
         self._epoch_ends = 0.0
 
     def start(self) -> None:
-        """Start Spark, and wait until the first workers are there."""
+        """Start Spark, and wait for the first workers."""
         self._dispatcher.use(self.pool)
         self.pool.start(self._on_pool_broken)
         self._begin_epoch()
@@ -81,14 +81,14 @@ class Workforce:
         )
 
     def look(self) -> None:
-        """Begin a new epoch, if it is time."""
+        """Begin a new epoch when the present one is over."""
         if time.monotonic() >= self._epoch_ends and not self._restarting.locked():
             self._epoch_ends = time.monotonic() + self._config.epoch_s
             self._restarts = 0
             self._dispatcher.begin_epoch(self._dispatcher.ask(self._dispatcher.workers_wanted))
 
     def hire_for(self, graph: Graph) -> None:
-        """With one worker per operator the pool grows with the apps; the first transform wants one on the driver."""
+        """Hire the workers that an app needs: one per operator under that policy, one on the driver for a transform."""
         dispatcher = self._dispatcher
         wants_driver = any(needs_driver(graph.named_operators(one)) for one in graph.chains)
         if self._driver_pool is None and wants_driver:
@@ -99,7 +99,7 @@ class Workforce:
             self.pool.hire(missing, dispatcher.epoch)
 
     def check(self, graph: Graph, others: Iterable[Graph]) -> None:
-        """Refuse what needs Spark on a node without it, or more of a cluster than there is."""
+        """Refuse a flow that needs Spark on a node without it, or more slots than the cluster has."""
         slots = self.pool.slots
         if slots is not None and self._config.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
             needed = sum(len(chain.instances) for one in (graph, *others) for chain in one.chains)
@@ -122,7 +122,7 @@ class Workforce:
         thread_of(self._restart, reason, name="restart").start()
 
     def _restart(self, reason: str) -> None:
-        """Bring Spark back; the rows and the state are in the store and wait."""
+        """Restart Spark; rows and state wait in the store."""
         if not self._restarting.acquire(blocking=False):
             return
         try:
@@ -143,11 +143,11 @@ class Workforce:
         return [self.pool] if self._driver_pool is None else [self._driver_pool, self.pool]
 
     def expect_end(self) -> None:
-        """Take nobody's leaving for a loss any more."""
+        """Take lost workers for dismissed ones from here on."""
         for pool in self._pools:
             pool.expect_end()
 
     def stop(self) -> None:
-        """Let all go, and end Spark."""
+        """End all workers, and Spark."""
         for pool in self._pools:
             pool.stop()
