@@ -1,12 +1,12 @@
-"""The ledger: every row that came in is somewhere, and the ledger says where.
+"""The ledger: it accounts for every row that came in.
 
     rows_in + created + copied + arrived = rows_out + waiting + dropped (by reason) + duplicates refused + departed
 
 `created` is what flat maps and stateful operators made beyond what they took (negative if less), `copied` what was put
-once more because a stream has several readers; `arrived` came from other nodes, `departed` went to them. The sides come
-from different places: counts that each turn commits, and the rows that really lie in the queues. So a row that is lost
-or doubled anywhere shows. The ledgers of all nodes add up to the app's: what has arrived and has not departed yet lies
-at both ends, until the receiver's word is heard.
+once more because a stream has several readers; `arrived` came from other nodes, `departed` went to them. The two sides
+have different origins: counts that each turn commits, and the rows that are really in the queues. So a row that is lost
+or duplicated anywhere shows. The ledgers of all nodes add up to the app's: rows that were received but not yet
+acknowledged are at both ends.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from headwater.operators.base import Effect
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """What a source has offered so far."""
+    """What a source has brought so far."""
 
     stored: int = 0
     copied: int = 0
@@ -60,7 +60,7 @@ class Ledger:
 
 
 def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
-    """Return an app's ledger over all its nodes: what lies at both ends of a channel waits once."""
+    """Return an app's ledger over all its nodes, in which rows at both ends of a channel count once."""
     parts = list(parts)
     dropped: Counter[str] = Counter()
     for part in parts:

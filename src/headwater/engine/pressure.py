@@ -1,10 +1,9 @@
-"""What happens when rows come faster than they go: pause, then spill, then shed.
+"""What happens when rows arrive faster than they are processed: pause, then spill, then shed.
 
-There is no back-pressure to sensors at the edge. Up to the memory budget rows flow freely. Past it, sources that can
-wait are paused; the others go on and their rows wait on disk, where the store keeps them and from where the kernel
-takes back the memory (store and forward). When the disk budget is gone too, the oldest rows are shed and counted. An
-app's own sources that can wait also pause when their app alone has much waiting, so that one fast file does not fill
-the node, and so that its rows do not grow old in a queue.
+There is no backpressure to sensors at the edge. Up to the memory budget rows flow freely. Beyond it, sources that can
+wait are paused; rows of the others wait on disk, in the store, whose memory the kernel can reclaim (store and forward).
+Beyond the disk budget the oldest rows are shed and counted. An app's own sources that can wait are also paused when the
+app alone has many rows waiting, so that one fast file does not fill the node, and rows do not grow old in a queue.
 """
 
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class PressureConfig:
     memory_bytes: int = 256 << 20  # rows waiting on a gateway with 1 GB
     disk_bytes: int = 2 << 30
     app_rows: int = 20_000  # waiting rows of one app at which its sources that can wait are paused
-    resume_share: float = 0.5  # of a limit, at which what was paused goes on
+    resume_share: float = 0.5  # of a limit, at which paused sources go on
 
     def __post_init__(self) -> None:
         """Refuse budgets that contradict one another."""
@@ -43,10 +42,9 @@ class PressureConfig:
 
 
 class Pressure:
-    """Knows how much waits, and says what sources may do."""
+    """Measures what waits, and decides what sources may do."""
 
     def __init__(self, config: PressureConfig) -> None:
-        """Begin at ease."""
         self.config = config
         self.bytes_held = 0
         self._memory_full = False
@@ -55,7 +53,7 @@ class Pressure:
         self._shedding = False
 
     def measure(self, bytes_held: int, rows_of_app: dict[int, int]) -> None:
-        """Take note of what waits now."""
+        """Update what waits."""
         config = self.config
         self.bytes_held = bytes_held
         self._shedding &= bytes_held >= config.disk_bytes * config.resume_share
@@ -67,7 +65,7 @@ class Pressure:
         self._apps_full &= rows_of_app.keys()
 
     def may_read(self, app: int, can_wait: bool) -> bool:
-        """Whether a source of this app may bring rows now."""
+        """Whether a source of this app may bring rows."""
         if can_wait:
             return not self._memory_full and app not in self._apps_full
         self._spilling = self._memory_full
@@ -78,11 +76,11 @@ class Pressure:
         return max(0, self.bytes_held + bytes_coming - self.config.disk_bytes)
 
     def correct(self, bytes_held: int) -> None:
-        """Take note of what really waits, by one who has looked."""
+        """Set the bytes that wait, as counted in the store."""
         self.bytes_held = bytes_held
 
     def shed(self, freed: int) -> bool:
-        """Take note that so many bytes were shed, and return whether that is new."""
+        """Subtract shed bytes; return whether shedding has just begun."""
         begins = freed > 0 and not self._shedding
         self.bytes_held -= freed
         self._shedding = self._shedding or begins
@@ -90,7 +88,7 @@ class Pressure:
 
     @property
     def level(self) -> Level:
-        """The level, for people."""
+        """The level, for status and metrics."""
         if self._shedding or self.bytes_held >= self.config.disk_bytes:
             return Level.SHEDDING
         if self._memory_full:
