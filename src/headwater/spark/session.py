@@ -1,13 +1,13 @@
-"""Starting Spark the way an edge machine needs it: one small JVM, quiet, quick to start, with room for the pool.
+"""Starts Spark for an edge machine: one small JVM, quiet, quick to start, with slots for the pool.
 
-Each setting carries what it was measured to bring on two cores with Spark 4.3. On a cluster, the driver is the same
-small JVM, and the tasks run on the cluster's executors.
+Each setting carries its measured effect, on two cores with Spark 4.3. On a cluster the driver is the same small JVM,
+and the tasks run on the cluster's executors.
 
-Other users of the machine can connect to every port on its loopback address, and Spark's RPC port reads Java objects,
-for which it looks up classes that the sender names. So every Spark that we start authenticates a connection before it
-reads anything from it (`spark.authenticate`): a JVM of our own makes a secret at each start and keeps it in memory. No
-secret is among the settings with which the JVM is launched: they are its command line, which all users can read. Unix
-sockets, which have no secret, lie in a directory that only our user can enter.
+Other users of the machine can connect to every port on its loopback address, and Spark's RPC port deserialises Java
+objects, for which it loads classes that the sender names. So every Spark that we start authenticates a connection
+before it reads anything from it (`spark.authenticate`): a JVM of our own makes a secret at each start and keeps it in
+memory. No secret is among the settings with which the JVM is launched: they are its command line, which all users can
+read. Unix sockets, which have no secret, are in a directory that only our user can enter.
 """
 
 import atexit
@@ -32,12 +32,12 @@ from headwater.storage.temporary import Temporary
 
 log = logging.getLogger(__name__)
 
-SLOTS: Final = 64  # tasks at the same time: two overlapping epochs, spares, one worker per operator; a slot is free
+SLOTS: Final = 64  # tasks at once: two overlapping epochs, spares, one worker per operator; idle ones cost nothing
 FAILURES_MAX: Final = 1_000_000  # plain local[k] ends the job with the first lost Python worker
 HEAP_MB: Final = 512
 JVM_END_S: Final = 10.0
 EXECUTOR_MB: Final = 512
-REGISTER_S: Final = 25.0  # with a master that can be reached; Spark itself would try for a minute
+REGISTER_S: Final = 25.0  # to register with a reachable master; Spark's own timeout is a minute
 
 _JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",  # with the next one: a session in 5.4 s instead of 7 to 9, and 360 to 400 MB
@@ -46,9 +46,9 @@ _JVM_OPTIONS: Final = (
     "-XX:-UsePerfData",
 )
 
-# A connection proves that it knows the secret before Spark reads anything else, and is encrypted from there on. A Spark
-# of our own connects to nothing but itself, in memory: measured in alternation a session starts in 6.2 s with these
-# settings and in 6.0 s without, and jobs take the same time.
+# A connection proves that it knows the secret before Spark reads anything else, and is encrypted from then on. A Spark
+# of our own connects only to itself, in memory: measured alternately, a session starts in 6.2 s with these settings and
+# in 6.0 s without, and jobs take the same time.
 AUTHENTICATED: Final = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -120,19 +120,19 @@ def _on_cluster(master: str, executor_mb: int, cores_max: int | None) -> Mapping
 
 
 def is_authenticated(master: str) -> bool:
-    """Whether who connects to our JVM has to know a secret; on a standalone cluster, if we were told the cluster's."""
+    """Whether connections to our JVM need a secret; on a standalone cluster only if we have the cluster's."""
     return not master.startswith("spark://") or cluster_secret(os.environ) is not None
 
 
 def _secret_for(master: str) -> str | None:
-    """Return the secret that Spark has to be told; None: it makes one itself, or there is none."""
+    """Return the secret to pass to Spark; None: it makes one itself, or there is none."""
     if master.startswith("spark://"):
         return cluster_secret(os.environ)
     return secrets.token_hex(32) if master.startswith("local-cluster") else None
 
 
 def start_spark(directory: Path, conf: SparkConf) -> SparkSession:
-    """Start the session of this process; what Spark and its workers print goes to spark.log in the directory."""
+    """Start the session of this process; the output of Spark and its workers goes to spark.log in the directory."""
     forget_dead_session()
     master = conf.get("spark.master", "")
     if not is_authenticated(master):
@@ -172,7 +172,7 @@ _of_the_jvm: list[Temporary] = []  # at most one: this process has one JVM
 
 
 def _launched_with(conf: SparkConf) -> SparkConf:
-    """Return the settings with which the JVM is launched: its temporary directory, with its sockets, is private."""
+    """Return the settings for launching the JVM, with a private temporary directory for its sockets."""
     if not _of_the_jvm:
         _of_the_jvm.append(Temporary("spark", has_sockets=True))
     options = conf.get("spark.driver.extraJavaOptions", "")
@@ -187,9 +187,9 @@ def _delete_directory_of_the_jvm() -> None:
 
 
 def _guard_callbacks() -> None:
-    """Have PySpark's callback port, over which the JVM calls our functions, ask for the gateway's secret.
+    """Have PySpark's callback port, over which the JVM calls our functions, require the gateway's secret.
 
-    PySpark gives the secret to the JVM, which shows it on every such connection, and does not ask for it.
+    PySpark gives the secret to the JVM, which sends it on every such connection, but does not check it.
     """
     gateway: Any = SparkContext._gateway
     gateway.callback_server_parameters.auth_token = gateway.gateway_parameters.auth_token
@@ -223,7 +223,7 @@ def _give_up(given_up: threading.Event) -> None:
 
 
 def end_jvm() -> None:
-    """Close the JVM's standard input, at which it ends; one that does not is killed."""
+    """End the JVM by closing its standard input; kill it if that does not help."""
     process: Any = SparkContext._gateway.proc if SparkContext._gateway is not None else None
     if process is None:
         return
@@ -256,7 +256,7 @@ def forget_dead_session() -> None:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Let the JVM inherit a log file instead of our terminal; PySpark offers no other way."""
+    """Redirect our output to a log file while the JVM starts and inherits it; PySpark offers no other way."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

@@ -1,7 +1,7 @@
 """DataFrame operators on the node's Spark: a turn is one Spark SQL job over the waiting rows.
 
 Such a turn runs on a worker beside the session, not in the pool: only the driver can submit jobs. Every opened
-transform has a session of its own over the one SparkContext, so that its view of the rows meets no other's.
+transform has its own session over the one SparkContext, so that views of the same name do not collide.
 """
 
 import time
@@ -23,20 +23,19 @@ from headwater.operators.tables import TableSpec
 
 @dataclass(frozen=True, kw_only=True)
 class SparkTransform(Transform):
-    """A transform that knows where Spark is."""
+    """A transform that can run on Spark."""
 
     def open(self) -> "TransformLogic":
-        """Return the logic."""
         return TransformLogic(self)
 
 
 def needs_driver(operators: Sequence[NamedOperator]) -> bool:
-    """Whether a chain can run beside the Spark session only."""
+    """Whether a chain can run only beside the Spark session."""
     return any(isinstance(named.operator, Transform) for named in operators)
 
 
 def bound(named: NamedOperator) -> NamedOperator:
-    """Return an operator as the node runs it."""
+    """Return an operator in the form that the node runs."""
     operator = named.operator
     if not isinstance(operator, Transform):
         return named
@@ -56,14 +55,14 @@ class TransformLogic:
     """Runs the steps as one plan."""
 
     def __init__(self, config: Transform) -> None:
-        """Begin without a session: it is wanted only once rows are there."""
+        """Begin without a session, which is needed only once there are rows."""
         self._config = config
         self._parent: SparkSession | None = None
         self._session: SparkSession | None = None
         self._tables: dict[tuple[int, str], _LoadedTable] = {}
 
     def run(self, batch: pa.RecordBatch, state: KeyedState | None) -> Sequence[pa.RecordBatch]:
-        """Make a DataFrame of the rows, put it through all steps, and collect what comes out."""
+        """Make a DataFrame of the rows, apply all steps, and collect the result."""
         session = self._own_session()
         frame = session.createDataFrame(pa.Table.from_batches([batch]))
         for number, step in enumerate(self._config.steps):
@@ -75,7 +74,7 @@ class TransformLogic:
         active = SparkSession._instantiatedSession
         if active is None:
             raise EngineError("a transform needs Spark, and its session is gone")
-        if self._session is None or self._parent is not active:  # a JVM that was lost has come back as another
+        if self._session is None or self._parent is not active:  # after the loss of a JVM there is another session
             self._parent, self._session, self._tables = active, active.newSession(), {}
         return self._session
 
