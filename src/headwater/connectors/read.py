@@ -150,7 +150,7 @@ def generator(
     batch_rows: int = GENERATED_ROWS,
     name: str | None = None,
 ) -> Stream:
-    """Make rows with `function(first_row, count)`, which must give the same rows for the same numbers every time.
+    """Generate rows with `function(first_row, count)`, which must return the same rows for the same numbers every time.
 
     It returns a RecordBatch, a DataFrame, a dict of columns or a list of row dicts; fewer rows than asked are the last.
     """
@@ -167,7 +167,7 @@ def iterable(
 ) -> Stream:
     """Take rows from a Python iterable, or from a function that returns one: dicts, record batches or single values.
 
-    A single value becomes column `value`. After a restart the iterable is gone through again from the start.
+    A single value becomes column `value`. After a restart the iterable is iterated again from the start.
     """
     return source(IterableSource(items=items, schema=schema, pace=Pace(rate=rate)), name=name)
 
