@@ -15,7 +15,7 @@ from headwater.engine.status import AppState, Latency, NodeStatus
 
 
 def print_summary(console: Console, outcome: RunOutcome, *, store_kept: bool) -> None:
-    """Tell how each app did, and what the node went through."""
+    """Print the result of each app, and of the node."""
     node = between(None, outcome.status)
     for app in node.apps:
         _print_app(console, app, outcome.ending, store_kept)
@@ -63,7 +63,7 @@ def _latency(latency: Latency) -> str:
 
 
 def ledger_line(ledger: Ledger) -> Text:
-    """Return the account as the equation it is."""
+    """Return the ledger as an equation."""
     sign = "-" if ledger.created < 0 else "+"  # operators that gather rows make fewer than they take
     came = f"{ledger.rows_in:,} in {sign} {abs(ledger.created):,} created + {ledger.copied:,} copied"
     went = [f"{ledger.rows_out:,} out", f"{ledger.waiting:,} waiting"]
@@ -118,7 +118,7 @@ def _print_node(console: Console, node: NodeFigures) -> None:
 
 
 def print_json(outcome: RunOutcome) -> None:
-    """Print the run as one object on one line: the first app's keys on top, all apps below `apps` if there are more."""
+    """Print the run as one object on one line: the first app's keys on top, all apps under `apps` if there are more."""
     print_object(told(outcome))
 
 

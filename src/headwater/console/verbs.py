@@ -1,4 +1,4 @@
-"""What users ask of any node of a cluster: `submit`, `status`, `nodes`, `upgrade`, `stop`, `drain`, `logs`."""
+"""Users' requests to any node of a cluster: `submit`, `status`, `nodes`, `upgrade`, `stop`, `drain`, `logs`."""
 
 import time
 from collections.abc import Callable
@@ -21,8 +21,8 @@ TO: Final = "HEADWATER_TO"
 ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]
 
 
-# What is on the command line goes before the environment, also where it says the other of two that exclude each other.
-# Typer reads it first, so that its source is known when that of the environment is read.
+# The command line takes precedence over the environment, even for the other one of two options that exclude each other.
+# Typer reads it first, so its source is known when that of the environment is read.
 
 
 def _certs_unless_insecure(context: typer.Context, value: Path | None) -> Path | None:
@@ -76,8 +76,8 @@ SinkOption = Annotated[
     str | None, typer.Option("--sink", metavar="URL|FILE", help="Where an application's results go.")
 ]
 HERE = "127.0.0.1:7100"
-TRIED: Final = " (tried "  # what follows in a trouble's words changes by the second
-SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
+TRIED: Final = " (tried "  # the part of a trouble's text that changes every second
+SILENT_LOOKS: Final = 10  # for which a node that leaves may be silent: the others hear of it one by one
 
 
 def submit(
@@ -124,7 +124,7 @@ def submit(
 
 
 def _wait_for_all(cluster: Cluster, submitted: list[Submitted], *, as_json: bool) -> None:
-    """Tell of each app how it is when it has ended; in JSON that is one object, however many there are."""
+    """Print each app's status when it has ended; with JSON as one object for all."""
     told = []
     for one in submitted:
         told.append(cluster.wait(one.app, on_look=_Troubles(screen(stderr=True)).look))
@@ -135,7 +135,7 @@ def _wait_for_all(cluster: Cluster, submitted: list[Submitted], *, as_json: bool
 
 
 class _Troubles:
-    """Says what keeps an app from running, whenever that changes."""
+    """Prints what keeps an app from running, whenever that changes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -143,7 +143,7 @@ class _Troubles:
 
     def look(self, status: StatusTold) -> None:
         if status.state == "failed":
-            return  # whoever waits is told why, and waits no more
+            return  # a waiting command gets it as its error
         causes = [error.partition(TRIED)[0] for error in status.errors]
         if causes != self._said:
             self._said = causes
@@ -248,7 +248,7 @@ def _say_nothing(words: str) -> None:
 
 
 def _until_gone(cluster: Cluster, told: DrainTold, say: Callable[[str], None]) -> DrainTold:
-    """Look at a node until it has left, and say how far it is; returns what it told last."""
+    """Watch a node until it has left, and print its progress; return its last answer."""
     looks_left = SILENT_LOOKS
     while _is_there(cluster, told.node):
         try:
@@ -334,7 +334,7 @@ def upgrade(
 
 
 def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
-    """Tell what becomes of what an app keeps."""
+    """Return what becomes of the state of an app."""
     named = (
         ("goes on", told.kept),
         ("begins with nothing", told.begun),
@@ -348,7 +348,7 @@ def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
 
 
 class _Progress:
-    """Says how far an upgrade is, whenever that changes."""
+    """Prints the progress of an upgrade, whenever that changes."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._said = console, ""
