@@ -1,1 +1,1 @@
-"""A user's end: the verbs of a cluster, and the connection that carries them."""
+"""The user's side: the operations of a cluster, and the connection to a node that carries them."""

@@ -1,7 +1,7 @@
-"""What an application was told at its submission, and what its next version is told of it.
+"""The options of an app, and which of them its next version keeps.
 
-An upgrade replaces a flow, and not what was said about it: its rate, where its rows come from and its results go, its
-settings. What nobody says anew stays as it is.
+An upgrade replaces a flow, not the options given at its submission (rate, source, sink, settings): an option that the
+upgrade does not name keeps its value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _NOTHING = EndsText()
 
 
 def with_kept(running: FlowText, ends: EndsText, settings: Sequence[str]) -> tuple[EndsText, tuple[str, ...]]:
-    """Return what is said now, and of all else what the running version was told."""
+    """Return the options for the next version: those given for the upgrade, and all others of the running version."""
     said = {name: value for name in ends.__struct_fields__ if (value := getattr(ends, name)) != getattr(_NOTHING, name)}
     named = {_name(one) for one in settings}
     unsaid = [one for one in running.settings if _name(one) not in named]
@@ -27,7 +27,7 @@ def _name(setting: str) -> str:
 
 
 def options_in_common(before: FlowText, after: FlowText) -> tuple[str, ...]:
-    """Return what both versions were told, as a user writes it."""
+    """Return the options that both versions have, as a user writes them."""
     told = set(_options(after))
     return tuple(_shown(*one) for one in _options(before) if one in told)
 

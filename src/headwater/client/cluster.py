@@ -1,4 +1,4 @@
-"""A cluster from Python: the verbs of the command, against any node.
+"""A cluster from Python: the same operations as the command line, against any node.
 
 with Cluster("10.0.0.1:7100", certs="certs/me") as cluster:
     cluster.submit("flow.py")
@@ -51,12 +51,12 @@ from headwater.links.requests import RequestRefused
 from headwater.loading.flow_file import load_flows
 from headwater.model.errors import ConfigError, EngineError, HeadwaterError
 
-LOOK_S: Final = 0.2  # between two looks at an app that is waited for
-PATIENCE_S: Final = 120.0  # for the rows of a version that is to be replaced
+LOOK_S: Final = 0.2  # between two polls while waiting
+PATIENCE_S: Final = 120.0  # for the old version's rows to drain in an upgrade
 
 
 def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Credentials:
-    """Return what a user shows to a node: a certificate, or on this machine nothing."""
+    """Return a user's credentials: from a directory of certificates, or insecure ones for this machine."""
     if insecure == (certs is not None):
         raise ConfigError(
             "give either --certs DIR (or HEADWATER_CERTS) or, on this machine, --insecure (or HEADWATER_INSECURE)"
@@ -66,10 +66,10 @@ def user_credentials(certs: str | Path | None, *, insecure: bool = False) -> Cre
 
 
 def _name_here() -> str:
-    """Return what this machine calls us; in a container a user is often a number that has no name."""
+    """Return the name of this user; in a container the user is often a number without a name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # as Python raises it before 3.13, and from then on
+    except (KeyError, OSError):  # before Python 3.13 a KeyError, since then an OSError
         return str(os.getuid())
 
 
@@ -77,7 +77,7 @@ class Cluster:
     """A connection to one node, which asks the others."""
 
     def __init__(self, to: str, *, certs: str | Path | None = None, insecure: bool = False) -> None:
-        """Reach a node."""
+        """Connect to a node."""
         self._credentials = user_credentials(certs, insecure=insecure)
         self._client: NodeClient = connect(to, self._credentials, REQUESTS)
 
@@ -92,9 +92,9 @@ class Cluster:
         name: str | None = None,
         chaining: bool = True,
     ) -> list[Submitted]:
-        """Have the flows of a file run, or an application by name; sources are at the node asked, unless `at` says.
+        """Submit the flows of a file, or an application by name; sources are read at the node asked, unless `at` says.
 
-        Of several flows each is told of its own sources only. Without `chaining` every operator runs by itself.
+        Of several flows each gets only its own sources' places. Without `chaining` every operator runs by itself.
         """
         written = _written(flow)
         texts = flow_texts(written, ends, settings, name, chaining=chaining)
@@ -105,7 +105,7 @@ class Cluster:
         return self._submit_all(texts, zone, places_by_flow(at or {}, sources))
 
     def _submit_all(self, texts: list[FlowText], zone: str, places: Mapping[str, Mapping[str, str]]) -> list[Submitted]:
-        """Have several flows run; if one is refused, say which ones run all the same."""
+        """Submit several flows; if one is refused, the error names those already submitted."""
         submitted: list[Submitted] = []
         for text in texts:
             try:
@@ -121,7 +121,7 @@ class Cluster:
         return submitted
 
     def _refuse_taken(self, flow: str, names: set[str]) -> None:
-        """Refuse a file of which one flow could not be submitted, before another one is."""
+        """Refuse a file if one of its flows has the name of an app, before any flow is submitted."""
         taken = sorted(names & {app.name for app in self.apps().apps})
         if taken:
             raise ConfigError(
@@ -130,12 +130,12 @@ class Cluster:
             )
 
     def submit_text(self, text: FlowText, *, zone: str = "", at: Mapping[str, str] | None = None) -> Submitted:
-        """Have one flow run."""
+        """Submit one flow."""
         answer: Submitted = self._client.ask(Submit(self._signed(text), zone, dict(at or {})))
         return answer
 
     def _signed(self, text: FlowText) -> bytes:
-        """Put our name to a flow: no node runs it else."""
+        """Sign a flow: with certificates nodes run only signed ones."""
         return signed(text.encode(), self._credentials, _now_us())
 
     def apps(self) -> AppsTold:
@@ -159,20 +159,20 @@ class Cluster:
         return answer
 
     def stop(self, app: str) -> Stopped:
-        """End an app, and delete what it has on all nodes."""
+        """End an app, and delete its data on all nodes."""
         answer: Stopped = self._client.ask(StopApp(app))
         return answer
 
     def drain(self, node: str, *, cancel: bool = False) -> DrainTold:
-        """Let a node leave for good, and return what has yet to move; it is gone when `nodes` has it no more.
+        """Drain a node, and return what has yet to move; it has left once `nodes` does not list it.
 
-        With `cancel` it stays after all; what has moved stays where it is.
+        `cancel` revokes the drain; what has moved stays where it is.
         """
         answer: DrainTold = self._client.ask(Drain(node, DrainWish.STAY if cancel else DrainWish.LEAVE))
         return answer
 
     def leaving(self, node: str) -> DrainTold:
-        """Return how far a node is that is to leave for good; that changes nothing."""
+        """Return the progress of a drain, without changing anything."""
         answer: DrainTold = self._client.ask(Drain(node, DrainWish.TELL))
         return answer
 
@@ -189,12 +189,11 @@ class Cluster:
         patience_s: float = PATIENCE_S,
         only_check: bool = False,
     ) -> UpgradeTold:
-        """Let another version of an app's flow take its place; its state goes on where it can, as the answer tells.
+        """Replace an app by another version of its flow, which keeps the state that it can; the answer says which.
 
-        The rows of the version before are let through first, for which there is so much patience; `upgraded` waits for
-        the end of it. With `only_check` nothing is changed. What an application was told at its submission (`ends`,
-        `settings`) and is not said anew stays as it was, and so does whether it is chained; without `keep_options` only
-        what is said here counts.
+        The old version first drains its rows, for at most `patience_s`; `upgraded` waits for the end. `only_check`
+        changes nothing. Options given at the submission (`ends`, `settings`, chaining) are kept unless given here;
+        without `keep_options` only those given here count.
         """
         if not 0 < patience_s <= PATIENCE_S_MAX:
             raise ConfigError(
@@ -211,7 +210,7 @@ class Cluster:
         return answer
 
     def _next_versions(self, app: str, flow: str, ends: EndsText, settings: Sequence[str]) -> list[FlowText]:
-        """Return the flows of a file, told what is said now and else what the running version was told."""
+        """Return the flows of a file, with the options given here and the others of the running version."""
         running = self._running(app)
         kept_ends, kept_settings = with_kept(running, ends, settings)
         try:
@@ -225,7 +224,7 @@ class Cluster:
             ) from failure
 
     def _running(self, app: str) -> FlowText:
-        """Return the flow that an app runs; a user has signed it, so no node puts words into our mouth."""
+        """Return the flow that an app runs; its user's signature is checked, so a node cannot make up options."""
         told: FlowTold = self._client.ask(GetFlow(app, signed_wish(app, self._credentials, _now_us())))
         return read_flow(Trust(lambda: self._credentials).running(told.flow).flow)
 
@@ -304,15 +303,13 @@ class Cluster:
             time.sleep(LOOK_S)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._client.close()
 
     def __enter__(self) -> "Cluster":
-        """Hang up at the end of the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Hang up."""
         self.close()
 
 
@@ -343,7 +340,7 @@ def still_waiting(status: StatusTold, stillness: Stillness) -> EngineError:
 
 
 def _written(flow: object) -> str:
-    """Return where a flow is written; one that was built here, as `headwater.run` takes it, is refused."""
+    """Return the name of a file or application; a flow object, as `headwater.run` takes it, is refused."""
     if not isinstance(flow, str | Path):
         raise ConfigError(
             f"a cluster cannot be given a {type(flow).__name__}, since flows travel as text: give the file in which it "
@@ -388,17 +385,17 @@ def is_upgraded(told: UpgradeTold, status: StatusTold) -> bool:
 
 
 def is_at_rest(before: StatusTold, now: StatusTold) -> bool:
-    """Whether all sources of an app have ended and all its rows are out, as two looks at it tell.
+    """Whether all sources of an app have ended and its rows are out, judged by two successive statuses.
 
-    Nodes are not looked at in the same moment. Only if nothing has happened anywhere between two looks was there
-    nothing on its way from one that was looked at later to one that had been looked at before.
+    One status is not a consistent snapshot of the nodes. Only if no counter has changed between two of them was no row
+    on its way between nodes.
     """
     finished = before.state == now.state == "finished"
     return finished and before.activity == now.activity and now.is_balanced and not now.silent
 
 
 def _version_of(app: str, texts: list[FlowText]) -> FlowText:
-    """Return the flow that is the next version of an app: the only one, or that of its name."""
+    """Return the next version of an app among the flows: the only one, or the one of its name."""
     name = app.partition("@")[0]
     found = texts if len(texts) == 1 else [text for text in texts if text.name == name]
     if not found:

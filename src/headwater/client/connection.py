@@ -1,7 +1,7 @@
-"""A user's end of a connection to a node: ask, and get an answer or an error that says what to do.
+"""A user's connection to a node: a request returns an answer, or raises an error that says what to do.
 
-`connect` is blocking, for commands and notebooks; `connect_async` is for programs with an event loop. What is said over
-the connection is the same, and made in one place.
+`connect` is blocking, for commands and notebooks; `connect_async` is for programs with an event loop. Both drive one
+`Conversation`, the protocol without IO.
 """
 
 import asyncio
@@ -45,18 +45,17 @@ ANSWER_S: Final = 75.0  # a little longer than the node takes to give up
 _RECEIVE_BYTES: Final = 256 << 10
 _PIECE_BYTES: Final = 1 << 20
 _LIMITS: Final = WireLimits()
-_ANSWERED_BYTES_MAX: Final = _LIMITS.answer_bytes + (1 << 10)  # the answer, and to which question it is one
+_ANSWERED_BYTES_MAX: Final = _LIMITS.answer_bytes + (1 << 10)  # the answer, and the number of its request
 
 
 class NodeLost(HeadwaterError):
-    """A node cannot be reached, does not answer, or does not let us in."""
+    """A node cannot be reached, does not answer, or refuses the connection."""
 
 
 class Conversation:
-    """What is said between a user and a node, without a connection."""
+    """The protocol between a user and a node, without IO."""
 
     def __init__(self, address: str, credentials: Credentials, table: RequestTable) -> None:
-        """Begin before the greeting."""
         place = host_and_port(address)
         if place is None:
             raise ConfigError(f"{address!r} is not the address of a node; {ADDRESS_FORM}")
@@ -71,7 +70,7 @@ class Conversation:
             refuse_insecure_beyond_loopback("the node at", self.host)
 
     def greeting(self, connection: ssl.SSLObject | ssl.SSLSocket | None) -> bytes:
-        """Return what to say first, once it is certain that a node is at the other end."""
+        """Return the greeting; raises NodeLost unless the other end has proven to be a node."""
         try:
             other = self._credentials.recognise(connection, None)  # type: ignore[arg-type]  # a socket shows the same
         except Unwelcome as unwelcome:
@@ -102,7 +101,7 @@ class Conversation:
             ) from None
 
     def hear(self, data: bytes) -> list[tuple[int, Any]]:
-        """Return what was answered, by the numbers of the requests; errors as exceptions in their place."""
+        """Return the answers that have arrived, by the numbers of their requests; errors as exceptions."""
         try:
             heard = [to_dialler.decode(unpacked(one, _ANSWERED_BYTES_MAX)) for one in self._inbox.put(data)]
             return [answer for message in heard if (answer := self._answer(message)) is not None]
@@ -157,17 +156,16 @@ def _framed(message: Any) -> bytes:
 
 
 class NodeClient:
-    """Blocking; one request at a time. Made by `connect`."""
+    """A blocking client, one request at a time. Made by `connect`."""
 
     def __init__(self, talk: Conversation, sock: socket.socket, answer_s: float) -> None:
-        """Speak over this socket."""
         self._talk = talk
         self._sock = sock
         self._sock.settimeout(answer_s)
         self._ended: NodeLost | None = None
 
     def ask(self, request: msgspec.Struct) -> Any:
-        """Return the answer; raises RequestRefused, or NodeLost, after which there is no further answer."""
+        """Return the answer; raises RequestRefused, or NodeLost, after which the client cannot be used."""
         if self._ended is not None:
             raise self._ended
         number, asked = self._talk.ask(request)
@@ -189,20 +187,18 @@ class NodeClient:
             raise
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._end(NodeLost(f"the connection to the node at {self._talk.address} was closed here; make a new one"))
 
     def _end(self, why: NodeLost) -> None:
-        """Hang up, and remember why: whoever asks afterwards is told that, too."""
+        """Close the connection, and remember why: later requests raise the same error."""
         self._ended = self._ended or why
         self._sock.close()
 
     def __enter__(self) -> "NodeClient":
-        """Be closed at the end of the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Hang up."""
         self.close()
 
 
@@ -238,12 +234,12 @@ def _pause_after(failure: OSError, pauses: Iterator[float], talk: Conversation) 
 
 
 class AsyncNodeClient:
-    """For an event loop; several requests at once. Made by `connect_async`."""
+    """A client for an event loop, several requests at once. Made by `connect_async`."""
 
     def __init__(
         self, talk: Conversation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer_s: float
     ) -> None:
-        """Speak over these streams."""
+        """Begin to read answers."""
         self._talk = talk
         self._reader, self._writer = reader, writer
         self._answer_s = answer_s
@@ -283,19 +279,17 @@ class AsyncNodeClient:
                 waits.set_result(self._ended)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._listening.cancel()
         self._writer.close()
         await asyncio.gather(self._listening, self._writer.wait_closed(), return_exceptions=True)
 
     async def __aenter__(self) -> "AsyncNodeClient":
-        """Be closed at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Hang up."""
         await self.close()
 
 

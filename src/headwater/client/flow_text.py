@@ -1,9 +1,9 @@
-"""A flow on its way to other nodes: as text, never as pickle.
+"""A flow on its way to other nodes: as source text, never as pickle.
 
 What travels is what the user wrote: the Python file and the modules beside it that it imports, or the name of an
-application that ships with Headwater, with its options. Every node makes sure that a user has signed it (`signing.py`),
-builds the flow by itself and looks whether it came out as it did for the user. Only text travels: a file of data has to
-be where the flow reads it.
+application that ships with Headwater, with its options. Every node checks that a user has signed it (`signing.py`),
+builds the flow itself and compares its fingerprint with the user's. Only source text travels: data files have to be
+where the flow reads them.
 """
 
 import ast
@@ -42,16 +42,16 @@ from headwater.model.ids import checked_name
 
 FILES_MAX: Final = 200
 NAME_CHARS_MAX: Final = 200
-SHIPPED_MAX: Final = 64  # graphs of applications that are remembered
+SHIPPED_MAX: Final = 64  # graphs of applications in the cache
 _shipped_graphs: OrderedDict[bytes, Graph] = OrderedDict()
-_BUILDING: Final = threading.RLock()  # importing a user's modules changes what the whole process sees
-_keepers: dict[Path, set[str]] = {}  # of texts that stay laid out: the apps that are here
+_BUILDING: Final = threading.RLock()  # building imports modules, which changes state of the whole process
+_keepers: dict[Path, set[str]] = {}  # the folders of texts that are kept, and the apps that need each
 
 Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
 
 class EndsText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an application's rows come from and go to, as its submitter said it."""
+    """The options of an application that say where its rows come from and go to."""
 
     rate: float | None = None
     rows: int | None = None
@@ -61,7 +61,7 @@ class EndsText(msgspec.Struct, frozen=True, omit_defaults=True):
     sink: str | None = None
 
     def ends(self) -> Ends:
-        """Return it as a node uses it; what an app has is kept, so brokers should keep messages too."""
+        """Return the options as a node uses them; the app's state is kept, so brokers should keep messages too."""
         data = None if self.data is None else Path(self.data)
         return Ends(
             rate=self.rate,
@@ -83,16 +83,16 @@ class FlowText(msgspec.Struct, frozen=True, omit_defaults=True):
     files: Annotated[dict[Name, str], Meta(max_length=FILES_MAX)] = {}
     settings: tuple[str, ...] = ()
     ends: EndsText = EndsText()
-    called: Name = ""  # the app that it becomes, if not as the flow
+    called: Name = ""  # the app's name, if that is not the flow's
     chaining: bool = True  # False: every operator runs by itself
 
     @property
     def app(self) -> str:
-        """The name of the app that it becomes."""
+        """The name of the app."""
         return self.called or self.name
 
     def encode(self) -> bytes:
-        """Return it as it is signed and travels; raises FlowError if that is too much."""
+        """Return the bytes to sign and send; raises FlowError if there are too many."""
         encoded = msgspec.msgpack.encode(self)
         if len(encoded) > TEXT_BYTES_MAX:
             raise FlowError(
@@ -128,16 +128,16 @@ def flow_texts(
 
 
 def _loaded(written: str, ends: EndsText, settings: Sequence[str]) -> tuple[list[Flow], str, dict[str, str]]:
-    """Return the flows, the name of their file, and the texts of it and of what it imports from beside it."""
+    """Return the flows, the name of their file, and the texts of it and of the modules beside it that it imports."""
     if is_name(written):
         return load_flows(written, ends.ends(), settings), written, {}
-    path = parted(written)[0].resolve()  # a link's target has its modules beside it
+    path = parted(written)[0].resolve()  # the modules are beside a link's target
     with _BUILDING, only_beside(path.parent):
         return load_flows(written, ends.ends(), settings), path.name, _files_of(path)
 
 
 def read_flow(encoded: bytes) -> FlowText:
-    """Return what a signed flow holds; raises FlowError if it is no flow."""
+    """Decode a flow whose signature has been checked; raises FlowError if it is invalid."""
     try:
         text = msgspec.msgpack.decode(encoded, type=FlowText)
     except UNDECODABLE as damage:
@@ -157,10 +157,10 @@ def read_flow(encoded: bytes) -> FlowText:
 
 @contextmanager
 def built(signed: bytes, directory: Path, check: Check, keep_for: str | None = None) -> Iterator[Graph]:
-    """Build a flow from its text; its modules are there for as long as the block lasts, which no other flow disturbs.
+    """Build a flow from its text; its modules can be imported inside the block, and no other flow is built meanwhile.
 
-    This is the only way from bytes to code, and `check` (of `Trust`) stands before it. `directory` is where texts of
-    flows are put, each under a name of its own, and deleted unless it is kept for an app that is to run here.
+    This is the only way from bytes to code, and it begins with `check` (of `Trust`). The text's files are written to a
+    folder of their own below `directory`, which is deleted afterwards unless an app keeps it (`keep_for`).
     """
     encoded = check(signed).flow
     text = read_flow(encoded)
@@ -173,7 +173,7 @@ def _graph(text: FlowText, written: str) -> Graph:
 
 
 def _shipped_graph(text: FlowText) -> Graph:
-    """Return the graph of an application; the same one for all apps of the same options, since it does not change."""
+    """Return the graph of an application, cached by its options: a graph is immutable."""
     place = msgspec.msgpack.encode(msgspec.structs.replace(text, called=""))
     graph = _shipped_graphs.pop(place, None) or _graph(text, text.written)
     _shipped_graphs[place] = graph
@@ -197,12 +197,12 @@ def _checked(text: FlowText, flows: Sequence[Flow]) -> Graph:
 
 @contextmanager
 def _modules_of(text: FlowText, encoded: bytes, directory: Path, keep_for: str | None) -> Iterator[str]:
-    """Lay out a flow's files, and let imports find them before anything else; yield what is to be loaded."""
+    """Write a flow's files to a folder, put that first on the import path, and yield what to load."""
     if not text.files:
         yield text.written
         return
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # there may be passwords in a text
-    place = (directory / blake2b(encoded, digest_size=10).hexdigest()).resolve()  # as its functions' files are told
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # a text may contain passwords
+    place = (directory / blake2b(encoded, digest_size=10).hexdigest()).resolve()  # as their functions name the files
     sys.path.insert(0, str(place))
     building = text_being_built.set(place)
     try:
@@ -214,12 +214,12 @@ def _modules_of(text: FlowText, encoded: bytes, directory: Path, keep_for: str |
     finally:
         text_being_built.reset(building)
         sys.path.remove(str(place))
-        if place not in _keepers and str(place) not in sys.path:  # it may be built within a block of its own
+        if place not in _keepers and str(place) not in sys.path:  # an outer block may be building it too
             shutil.rmtree(place, ignore_errors=True)
 
 
 def _keep(place: Path, app: str) -> None:
-    """Let the functions of an app find their modules for as long as it is here; its earlier text goes."""
+    """Keep a text's folder for an app, so that its functions find their modules; its earlier text is released."""
     _keepers.setdefault(place, set()).add(app)
     _let_go(place.parent, app, but=place)
     modules = modules_in(place)
@@ -228,7 +228,7 @@ def _keep(place: Path, app: str) -> None:
 
 
 def forget_app(directory: Path, app: str) -> None:
-    """Delete the text of an app that is here no more, unless others have the same: there may be passwords in it."""
+    """Release the text of an app that has left this node; it is deleted with the last app, as it may have passwords."""
     with _BUILDING:
         _let_go(directory.resolve(), app)
 
@@ -257,7 +257,7 @@ def _lay_out(text: FlowText, place: Path) -> None:
 
 
 def forget_texts(directory: Path) -> None:
-    """Delete all texts: whoever is started again lays them out anew."""
+    """Delete all texts; apps write theirs again when they are started."""
     with _BUILDING:
         for place in [place for place in _keepers if place.parent == directory.resolve()]:
             _delete(place)
@@ -292,7 +292,7 @@ def _source_of(path: Path) -> str:
 
 
 def _imported(source: str, path: Path) -> set[str]:
-    """Return what a file imports. One that is no Python lies in a package and is not used, since the flow was built."""
+    """Return the modules that a file imports; none if it is not Python, since then the flow was built without it."""
     names: set[str] = set()
     try:
         tree = parsed(source, path)
@@ -316,7 +316,7 @@ def _beside(directory: Path, names: set[str]) -> Iterator[Path]:
 
 
 def _is_namespace(name: str, directory: Path) -> bool:
-    """Whether a directory without `__init__.py` was imported as a package, and not another of this name."""
+    """Whether this directory without `__init__.py` is the imported namespace package of the name."""
     module = sys.modules.get(name)
     if module is None or getattr(module, "__file__", None) is not None:
         return False

@@ -1,4 +1,4 @@
-"""What nodes ask one another on behalf of users, and how they answer: typed, and limited."""
+"""The requests that nodes make to one another on behalf of users, and their answers: typed and bounded."""
 
 from typing import Annotated, Final
 
@@ -39,47 +39,47 @@ Flow = Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):
-    """What do you have, and whom do you know?"""
+    """Asks what the node has, and which neighbours it knows."""
 
 
 class Greet(msgspec.Struct, frozen=True, tag="greet"):
-    """Are you there?"""
+    """Asks whether the node is there."""
 
 
 class Greeted(msgspec.Struct, frozen=True, tag="greeted"):
-    """Yes."""
+    """The node is there."""
 
     peer: Peer
     is_draining: bool  # it is to leave for good
 
 
 class PartInShort(msgspec.Struct, frozen=True, array_like=True):
-    """An app of which something is on a node, as far as a list of apps shows it."""
+    """A node's part of an app, as short as a list of apps needs it."""
 
     id: AppName
     owner: NodeId
-    sources: Number  # that are open here
+    sources: Number  # that are open on this node
     has_failed: bool
-    is_troubled: bool  # something could not be started, and is tried again
+    is_troubled: bool  # something could not be started, and is retried
     is_idle: bool  # all sources here have ended, and nothing waits
     is_open: bool  # its flow is known to be somebody's who may submit, and was built
     unsettled: Unsettled = Unsettled()  # rows that wait here, and may be in doubt
 
 
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
-    """This."""
+    """What a node has: its neighbours on the ring, the apps it owns, and its parts of apps."""
 
     peer: Peer
     leaves: Annotated[tuple[Peer, ...], Meta(max_length=LIST_MAX)]
     node: NodeLine
     owned: Annotated[list[OwnedLine], Meta(max_length=LIST_MAX)]
-    awaited: SaidMany  # ids of apps that nobody runs and that are wanted nevertheless, as in an upgrade
+    awaited: SaidMany  # ids of apps that run nowhere yet but must be kept, as in an upgrade
     parts: Annotated[list[PartInShort], Meta(max_length=LIST_MAX)]
-    runs: SaidMany  # ids of apps of which something runs here
+    runs: SaidMany  # ids of apps with an instance or source here
 
 
 class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
-    """An app, and the node that answers for it."""
+    """An app and its owner."""
 
     name: AppName
     id: AppName
@@ -88,37 +88,37 @@ class Whereabouts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Publish(msgspec.Struct, frozen=True, tag="publish"):
-    """On its way along the ring to whoever keeps the names like this one: remember where this app is.
+    """Tells the node that keeps the entry of a name where the app is; forwarded along the ring.
 
-    The answer says which app has the name now: one that was there before has it for as long as its owner says so.
+    The answer says which app has the name: one that was there before keeps it for as long as its owner publishes it.
     """
 
     app: Whereabouts
-    instead_of: Text = ""  # the id of an app that has ended, or of the version before: that one gives way
+    instead_of: Text = ""  # the id of the app that this one may replace: it has ended, or is the version before
     hops: Hops = 0
 
 
 class Find(msgspec.Struct, frozen=True, tag="find"):
-    """On its way along the ring to whoever keeps names like this one: where is this app?"""
+    """Asks the node that keeps the entry of a name where the app is; forwarded along the ring."""
 
     name: Text
     hops: Hops = 0
 
 
 class AppFound(msgspec.Struct, frozen=True, tag="found"):
-    """There; or nobody has said."""
+    """The entry of a name; None if there is none."""
 
     app: Whereabouts | None
 
 
 class NameHere(msgspec.Struct, frozen=True, tag="name-here"):
-    """Do you answer for an app of this name, or are you about to?"""
+    """Asks whether the node owns an app of this name, or is about to."""
 
     name: Text
 
 
 class NameTold(msgspec.Struct, frozen=True, tag="name-told"):
-    """Yes, or no."""
+    """Whether the name is in use."""
 
     is_taken: bool
 
@@ -127,27 +127,27 @@ class NameTold(msgspec.Struct, frozen=True, tag="name-told"):
 
 
 class SubmitHere(msgspec.Struct, frozen=True, tag="submit-here"):
-    """Be the owner of this app."""
+    """Asks the node to be the owner of this app."""
 
     flow: Flow
-    submitter: Text  # counts only where nobody has certificates; else it is whoever has signed the flow
+    submitter: Text  # without certificates; with them it is the signer of the flow
     at: Annotated[dict[Text, Peer], Meta(max_length=1_000)]
 
 
 class StatusHere(msgspec.Struct, frozen=True, tag="status-here"):
-    """How is this app of yours?"""
+    """Asks the owner for the status of an app."""
 
     app: Text
 
 
 class ExplainHere(msgspec.Struct, frozen=True, tag="explain-here"):
-    """What does the flow of this app of yours compile to?"""
+    """Asks the owner what the flow of an app compiles to."""
 
     app: Text
 
 
 class PartHere(msgspec.Struct, frozen=True, tag="part-here"):
-    """How is what you have of this app?"""
+    """Asks a node for its part of an app."""
 
     app: Text
 
@@ -160,39 +160,39 @@ class NodeRoom(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartTold(msgspec.Struct, frozen=True, tag="part-told"):
-    """Like this; or there is nothing of it here."""
+    """A node's part of an app; None if it has none."""
 
     part: PartLine | None
     room: NodeRoom = NodeRoom()
 
 
 class EndHere(msgspec.Struct, frozen=True, tag="end-here"):
-    """End this app of yours, and have all nodes delete what they have of it."""
+    """Asks the owner to end an app, and to have it deleted on all nodes."""
 
     app: Text
-    whose: Text = ""  # only if this user has submitted it: who keeps its name may not know; empty: whoever has
+    whose: Text = ""  # only if this user has submitted it, which the owner checks; empty: any user
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """This app has ended: delete what you have of it."""
+    """Tells a node that an app has ended, so that it deletes its part."""
 
     app: AppName
 
 
 class LogsHere(msgspec.Struct, frozen=True, tag="logs-here"):
-    """What have you written to your log?"""
+    """Asks a node for the last lines of its log."""
 
     lines: LineCount
 
 
 class DrainHere(msgspec.Struct, frozen=True, tag="drain-here"):
-    """Leave for good, or stay after all; or say how far you are."""
+    """Asks a node to leave for good, to revoke that, or to report its progress."""
 
     wish: DrainWish
 
 
 class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
-    """I leave for good, and this is what I have done for your app."""
+    """Gives an app's owner the ledger of a node that leaves for good."""
 
     app: AppName
     store: Text
@@ -203,14 +203,14 @@ class KeepAccount(msgspec.Struct, frozen=True, tag="keep-account"):
 
 
 class FlowHere(msgspec.Struct, frozen=True, tag="flow-here"):
-    """What is the flow of this app of yours? Somebody wants to read it who has signed that."""
+    """Asks the owner for the flow of an app, on behalf of the user who has signed the wish."""
 
     app: Text
     wish: Annotated[bytes, Meta(max_length=WISH_BYTES_MAX)]
 
 
 class UpgradeHere(msgspec.Struct, frozen=True, tag="upgrade-here"):
-    """Replace this app of yours by another version of its flow."""
+    """Asks the owner to replace an app by another version of its flow."""
 
     app: Text
     flow: Flow
@@ -221,7 +221,7 @@ class UpgradeHere(msgspec.Struct, frozen=True, tag="upgrade-here"):
 
 
 class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
-    """Let this app go on with what you have of another one, whose next version it is; or only say whether it could."""
+    """Asks a node to pass its part of an app to the next version, or only to check that it could."""
 
     app: AppName
     key: NodeId
@@ -233,14 +233,14 @@ class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
 
 
 class HoldApp(msgspec.Struct, frozen=True, tag="hold"):
-    """Read no sources of this app, and let the clock begin nothing, until its upgrade is over; or again."""
+    """Asks a node to stop an app's sources and timers for an upgrade, or to start them again."""
 
     app: AppName
     is_held: bool
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag="done"):
-    """So it is."""
+    """The request was carried out."""
 
 
 QuestionKind = (

@@ -1,6 +1,6 @@
-"""What users ask nodes, and how they are answered: typed, and limited.
+"""The requests of users, and their answers: typed and bounded.
 
-Every answer is plain data, the same for a program that asks in Python and for `--json`.
+Every answer is plain data, the same for Python and for `--json`.
 """
 
 from dataclasses import dataclass
@@ -32,74 +32,74 @@ LineCount = Annotated[int, Meta(ge=1, le=LOG_LINES_MAX)]
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """Run this flow: its sources at these nodes, by name, and all else where the cluster finds room."""
+    """Asks to run a flow: its sources at the named nodes, the rest where the cluster finds room."""
 
     flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
-    zone: Text = ""  # of the node that answers for it; none: the one that is asked
-    at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # address, or the first digits of the id, by source
+    zone: Text = ""  # of the owner; empty: the node asked is the owner
+    at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # by source: an address, or the first digits of an id
 
 
 class ListApps(msgspec.Struct, frozen=True, tag="apps"):
-    """Which apps are there?"""
+    """Asks for all apps."""
 
 
 class ListNodes(msgspec.Struct, frozen=True, tag="nodes"):
-    """Which nodes are there?"""
+    """Asks for all nodes."""
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="status"):
-    """How is an app?"""
+    """Asks for the status of an app."""
 
     app: Text
 
 
 class ExplainApp(msgspec.Struct, frozen=True, tag="explain"):
-    """What does the flow of an app compile to?"""
+    """Asks what the flow of an app compiles to."""
 
     app: Text
 
 
 class StopApp(msgspec.Struct, frozen=True, tag="stop"):
-    """End an app, and delete what it has on all nodes."""
+    """Asks to end an app, and to delete its data on all nodes."""
 
     app: Text
 
 
 class GetFlow(msgspec.Struct, frozen=True, tag="flow"):
-    """What is the flow of an app, and what was it told? Only for who may upgrade it: there may be passwords in it."""
+    """Asks for the flow of an app with its options; only for those who may upgrade it, since it may have passwords."""
 
     app: Text
     wish: Annotated[bytes, Meta(max_length=WISH_BYTES_MAX)]  # signed
 
 
 class UpgradeApp(msgspec.Struct, frozen=True, tag="upgrade"):
-    """Let another version of an app's flow take its place, which goes on where this one stands."""
+    """Asks to replace an app by another version of its flow, which continues from the old one's state."""
 
     app: Text
     flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]  # signed
-    given_up: Texts = ()  # of which nothing need be kept
+    given_up: Texts = ()  # whose state is discarded
     at: Annotated[dict[Text, Text], Meta(max_length=1_000)] = {}  # where sources are read that it did not have before
-    patience_s: Patience = 120.0  # for its rows to be through; then it goes on as it is
+    patience_s: Patience = 120.0  # for its rows to drain; then the upgrade is given up
     only_check: bool = False
 
 
 class DrainWish(StrEnum):
-    """What is wanted of a node that may leave for good."""
+    """What a drain request asks of a node."""
 
-    LEAVE = "leave"  # what runs there moves to others
-    STAY = "stay"  # after all
-    TELL = "tell"  # how far it is
+    LEAVE = "leave"  # leave for good: its instances move to others
+    STAY = "stay"  # revoke the drain
+    TELL = "tell"  # report progress
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """Let a node leave for good, or stay after all; or say how far it is."""
+    """Asks a node to leave for good, to revoke that, or to report its progress."""
 
     node: Text  # address, or the first digits of the id
     wish: DrainWish = DrainWish.LEAVE
 
 
 class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
-    """What have nodes, or this one, written to their logs of late?"""
+    """Asks for the last log lines of all nodes, or of one."""
 
     lines: LineCount = 50
     node: Text = ""
@@ -109,13 +109,13 @@ class GetLogs(msgspec.Struct, frozen=True, tag="logs"):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """A source that is read on a node, or would be."""
+    """A source on a node."""
 
     name: Said
     kind: Said
     guarantee: Said
     rows: Number  # since the node was started
-    rate: Figure  # rows a second, of late
+    rate: Figure  # rows per second, lately
     state: Said  # reading, paused, ended, stopped (its app has failed), held (for an upgrade)
     told: Said = ""  # what it has to say: where it is connected, what it waits for, what it met
 
@@ -146,28 +146,28 @@ class SinkLine(msgspec.Struct, frozen=True):
 
 
 class PartLine(msgspec.Struct, frozen=True):
-    """What a node has of an app."""
+    """A node's part of an app."""
 
     node: Said
     zone: Said
     state: Said
     error: Said
-    above: SaidMany  # the nodes above it in the app's tree, up to the root, as far as it knows
-    troubles: SaidMany  # what could not be started here, and is tried again
+    above: SaidMany  # the nodes above it in the app's tree, towards the root, as far as it knows
+    troubles: SaidMany  # what could not be started here, and is retried
     sources: Annotated[list[SourceLine], Meta(max_length=LIST_MAX)]
     instances: Annotated[list[InstanceLine], Meta(max_length=LIST_MAX)]
     sinks: Annotated[list[SinkLine], Meta(max_length=LIST_MAX)]
-    leaving: CountByName  # rows that wait here for instances elsewhere, by instance
+    leaving: CountByName  # rows in outboxes, by instance
     ledger: Ledger
     is_idle: bool  # all sources here have ended or are held, and nothing waits
     is_held: bool  # for an upgrade
-    activity: Number  # grows with all that happens to the queues here
+    activity: Number  # the sum of all counters of the queues here
     store: Said  # the name of the store it is in
     waits_for: Said = ""  # why nothing of it is computed here for now, as where Spark was lost; empty: it is
 
 
 class OwnedLine(msgspec.Struct, frozen=True):
-    """An app that was submitted to a node."""
+    """An app, as its owner lists it."""
 
     name: Said  # as users call it
     id: Said  # of this submission
@@ -175,26 +175,26 @@ class OwnedLine(msgspec.Struct, frozen=True):
     submitter: Said
     runs: bool
     version: Number
-    upgrading: Said  # how far an upgrade is; empty: there is none
+    upgrading: Said  # the phase of its upgrade; empty: none
     placed: Annotated[tuple[Placed, ...], Meta(max_length=LIST_MAX)]
     sources: Annotated[tuple[Peer, ...], Meta(max_length=LIST_MAX)]  # the nodes at which they are read
 
     @property
     def places(self) -> tuple[Peer, ...]:
-        """The nodes it is on now: those of its sources, and the hosts of its instances."""
+        """The nodes of its sources and instances at present."""
         return (*self.sources, *(one.host for one in self.placed))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """One node."""
+    """A node, in a list."""
 
     id: Said
     address: Said
     zone: Said
     load: Number  # operators
     capacity: Number
-    apps: Number  # of which something is here
+    apps: Number  # with a part here
     refused: CountByName  # connections and requests, by reason
     notes: SaidAll = ()
     is_draining: bool = False  # it is to leave for good
@@ -204,7 +204,7 @@ class NodeLine:
 
 
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
-    """It is being deployed."""
+    """The app is being deployed."""
 
     app: Said
     id: Said
@@ -224,45 +224,45 @@ class AppLine(msgspec.Struct, frozen=True):
 
 
 class AppsTold(msgspec.Struct, frozen=True, tag="apps-told"):
-    """These."""
+    """All apps."""
 
     apps: Annotated[list[AppLine], Meta(max_length=LIST_MAX)]
     silent: SaidMany  # nodes that did not answer, and have something of these, or may have others
 
 
 class NodesTold(msgspec.Struct, frozen=True, tag="nodes-told"):
-    """These."""
+    """All nodes."""
 
     nodes: Annotated[list[NodeLine], Meta(max_length=LIST_MAX)]
     silent: SaidMany
 
 
 class StatusTold(msgspec.Struct, frozen=True, tag="status-told"):
-    """How an app is, over all nodes."""
+    """The status of an app over all nodes."""
 
     name: Said
     id: Said
     version: Number
     owner: Said
     submitter: Said
-    state: Said  # deploying, running, finished, failed, troubled (something is tried again), upgrading, nodes away
+    state: Said  # deploying, running, finished, failed, troubled (a start is being retried), upgrading, nodes away
     errors: SaidMany
-    notes: SaidMany  # how far an upgrade is, or how the last one ended
+    notes: SaidMany  # the progress of an upgrade, or the result of the last one
     parts: Annotated[list[PartLine], Meta(max_length=LIST_MAX)]
     homes: SaidByName  # the node of each instance, by number
     missing: SaidMany  # instances and sources that are not where they should be
     rows_in: Number
     rows_out: Number
-    waiting: Signed  # at the nodes that have told
+    waiting: Signed  # at the nodes that have answered
     ledger: Ledger
     is_balanced: bool
     activity: Number
-    silent: SaidMany  # nodes that have something of it
-    unaccounted: SaidMany = []  # silent nodes that had something of it before, and whose account is lacking
+    silent: SaidMany  # nodes with a part of it
+    unaccounted: SaidMany = []  # silent nodes that had a part before, and whose ledger is missing
 
 
 class ExplainTold(Explained, frozen=True, kw_only=True, tag="explain-told"):
-    """This: operators, chains, sinks and routes."""
+    """What a flow compiles to: operators, chains, sinks and routes."""
 
     app: Said
     id: Said
@@ -271,38 +271,38 @@ class ExplainTold(Explained, frozen=True, kw_only=True, tag="explain-told"):
 
 
 class FlowTold(msgspec.Struct, frozen=True, tag="flow-told"):
-    """This, as its submitter has signed it."""
+    """An app's flow, as its submitter has signed it."""
 
     app: Said
     flow: Annotated[bytes, Meta(max_length=FLOW_BYTES_MAX)]
 
 
 class UpgradeTold(msgspec.Struct, frozen=True, tag="upgrade-told"):
-    """An upgrade was begun, or could be."""
+    """An upgrade has begun or, if it was only checked, is possible."""
 
     app: Said
-    id: Said  # of the version that is to be replaced
-    successor: Said  # the id of the one that takes its place; empty: only checked
+    id: Said  # of the old version
+    successor: Said  # the id of the next version; empty: only checked
     version: Number  # of the successor
-    kept: SaidAll  # operators, sources and sinks that go on where they stand
-    begun: SaidAll  # that begin with nothing
+    kept: SaidAll  # operators, sources and sinks that keep their state
+    begun: SaidAll  # that begin without state
     given_up: SaidAll
-    takes_rows: bool  # that wait, since the version before has failed and cannot let them through
-    options: SaidAll = ()  # that the version before was told, and the next one is too; without passwords
+    takes_rows: bool  # queued rows too, since the old version has failed and cannot process them
+    options: SaidAll = ()  # that both versions have; without passwords
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """It has ended."""
+    """The app has ended."""
 
     app: Said
 
 
 class DrainTold(msgspec.Struct, frozen=True, tag="drain-told"):
-    """It is going to leave, once this has moved; or it stays."""
+    """The progress of a drain, or that the node stays."""
 
     node: Said
     left: SaidMany  # instances, by app and number
-    waits_for: Said = ""  # when no instance runs there any more
+    waits_for: Said = ""  # after the last instance has moved
     is_leaving: bool = True
 
 
@@ -316,7 +316,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class LogsTold(msgspec.Struct, frozen=True, tag="logs-told"):
-    """These, the latest last."""
+    """Log lines, the latest last."""
 
     lines: Annotated[list[LogLine], Meta(max_length=LIST_MAX)]
     silent: SaidMany

@@ -1,14 +1,14 @@
-"""Whose a flow is: the user who brings it signs it, and every node looks for itself before it builds anything.
+"""Signatures of flows: the user who submits a flow signs it, and every node verifies that before it builds anything.
 
-Nodes hand flows on to one another, and a node may be in wrong hands. So it is not believed who a flow is from: the
-signature travels with it, wherever it goes and is kept, and code runs only if somebody has signed it who may submit.
-A node without certificates believes everybody, and so signs and asks for nothing.
+Nodes pass flows on to one another, and a node may be compromised. So a node's word on who wrote a flow does not count:
+the signature travels with the flow and is stored with it, and code runs only if a user has signed it who may submit.
+Nodes without certificates trust everyone, and neither sign nor verify.
 
 The signature says that a user wanted this flow, and when. It does not say where, as which app or how often: whoever has
-a signed flow can have it run again, but no other.
+a signed flow can replay it, but can run no other.
 
-Who upgrades an app reads its flow first, with the passwords in it. So that, too, is asked for with a signature: a node
-that was not asked by a user learns nothing of an app that has not come to it.
+To upgrade an app a user first reads its flow, with the passwords in it. That request is signed too, so that a
+compromised node which no user has asked cannot fetch the flows of other apps.
 """
 
 import datetime as dt
@@ -28,45 +28,45 @@ from headwater.model.decoding import UNDECODABLE
 from headwater.model.errors import FlowError
 from headwater.security.identity import Identity, NobodyKnown, Role, identity_in
 
-SIGNING_BYTES: Final = 4_096  # of what travels of a flow are the certificate's and the signature's, at most
+SIGNING_BYTES: Final = 4_096  # reserved for the certificate and the signature beside a flow
 TEXT_BYTES_MAX: Final = FLOW_BYTES_MAX - SIGNING_BYTES
 _CERTIFICATE_BYTES_MAX: Final = 3_072  # ours have about 600
-_SIGNATURE_BYTES_MAX: Final = 128  # of P-256 there are 72
+_SIGNATURE_BYTES_MAX: Final = 128  # 72 for P-256
 _AT_US_END: Final = 1 << 57  # in the year 6537; a date of Python ends in 9999
 _MEANING: Final = (
-    b"headwater: I submit this flow\0"  # what is signed with the same key elsewhere, as by TLS, begins otherwise
+    b"headwater: I submit this flow\0"  # domain separation: what the key signs elsewhere, as in TLS, begins otherwise
 )
 _WISH: Final = b"headwater: I want to read the flow of this app\0"
-WISH_AGE_MAX: Final = dt.timedelta(hours=1)  # clocks differ; whoever has seen one can read the same app again so long
+WISH_AGE_MAX: Final = dt.timedelta(hours=1)  # clocks differ; so long a wish can be replayed, for the same app
 _UNREADABLE: Final = (
     ValueError,
     TypeError,
     x509.InvalidVersion,
     UnsupportedAlgorithm,
-)  # what bytes of others may raise
+)  # that foreign bytes may raise
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class UntrustedFlow(FlowError):
-    """A flow has come that nobody has signed who may submit."""
+    """A flow has no valid signature of a user who may submit."""
 
 
 class SignedFlow(msgspec.Struct, frozen=True, array_like=True):
-    """A flow as it travels and is kept; without certificates, nobody has signed it."""
+    """A flow as it travels and is stored; without certificates it has no signature."""
 
     flow: Annotated[bytes, Meta(max_length=TEXT_BYTES_MAX)]
-    at_us: Annotated[int, Meta(ge=0, lt=_AT_US_END)] = 0  # when it was signed, as the signer says
+    at_us: Annotated[int, Meta(ge=0, lt=_AT_US_END)] = 0  # by the signer's clock
     certificate: Annotated[bytes, Meta(max_length=_CERTIFICATE_BYTES_MAX)] = b""  # DER, of the signer
     signature: Annotated[bytes, Meta(max_length=_SIGNATURE_BYTES_MAX)] = b""
 
     @property
     def at(self) -> dt.datetime:
-        """When it was signed."""
+        """The time of the signature, by the signer's clock."""
         return _EPOCH + dt.timedelta(microseconds=self.at_us)
 
 
 class Checked(NamedTuple):
-    """A flow that may be built, and who has signed it; None: there are no certificates."""
+    """A flow that may be built, and its signer; None without certificates, or if it was checked on arrival."""
 
     flow: bytes
     signer: Identity | None
@@ -76,12 +76,12 @@ Check = Callable[[bytes], Checked]
 
 
 def signed(flow: bytes, credentials: Credentials, at_us: int) -> bytes:
-    """Return a flow as it travels, signed by whoever these credentials are of."""
+    """Return a flow signed with these credentials, as it travels."""
     return _signed(_MEANING, flow, credentials, at_us)
 
 
 def signed_wish(app: str, credentials: Credentials, at_us: int) -> bytes:
-    """Return the wish to read an app's flow, signed by whoever these credentials are of."""
+    """Return the wish to read an app's flow, signed with these credentials."""
     return _signed(_WISH, app.encode(), credentials, at_us)
 
 
@@ -95,19 +95,19 @@ def _signable(meaning: bytes, content: bytes, at_us: int) -> bytes:
 
 
 class Trust:
-    """What one node makes of the flows that it gets."""
+    """Verifies the flows that one node receives."""
 
     def __init__(self, credentials: Callable[[], Credentials]) -> None:
-        """Believe what these credentials say at the time: the deny list and the authority are read again."""
+        """Take a function, so that a reloaded deny list or authority counts at once."""
         self._credentials = credentials
 
     def arrived(self, encoded: bytes) -> Checked:
-        """Return a flow that somebody has sent; raises UntrustedFlow unless a user has signed it who may submit."""
+        """Verify a flow from another node or user; raises UntrustedFlow unless a user has signed it who may submit."""
         one, credentials = read_signed(encoded), self._credentials()
         return Checked(one.flow, _welcome(one, credentials, _MEANING) if credentials.is_secure else None)
 
     def asked(self, app: str, wish: bytes, now: dt.datetime) -> Identity | None:
-        """Return who wants to read the flow of an app; raises UntrustedFlow unless it is somebody who may submit."""
+        """Return the signer of a wish to read an app's flow; raises UntrustedFlow unless they may submit."""
         one, credentials = read_signed(wish), self._credentials()
         if not credentials.is_secure:
             return None
@@ -119,20 +119,21 @@ class Trust:
         return signer
 
     def running(self, encoded: bytes) -> Checked:
-        """Return a flow that a node says runs; raises UntrustedFlow unless a user has signed it who may submit.
+        """Verify a flow that a node says it runs; raises UntrustedFlow unless a user has signed it who may submit.
 
-        Whoever reads it puts their own name to what is in it. If its signer is denied since, that is why they upgrade.
+        The reader will sign what it contains. A signer who is on the deny list by now counts: this may be why they
+        upgrade.
         """
         one, credentials = read_signed(encoded), self._credentials()
         return Checked(one.flow, _signer(one, credentials, _MEANING) if credentials.is_secure else None)
 
     def kept(self, encoded: bytes) -> Checked:
-        """Return a flow of our own store: it was looked at when it arrived, and goes on whoever is denied since."""
+        """Return a flow of our own store: verified on arrival, it runs on even if its signer is denied since."""
         return Checked(read_signed(encoded).flow, None)
 
 
 def read_signed(encoded: bytes) -> SignedFlow:
-    """Return what was sent with its signature, which nobody has looked at yet; raises FlowError if it is no such."""
+    """Decode a signed flow, without verifying it; raises FlowError if it is invalid."""
     try:
         return msgspec.msgpack.decode(encoded, type=SignedFlow)
     except UNDECODABLE as damage:
@@ -140,7 +141,7 @@ def read_signed(encoded: bytes) -> SignedFlow:
 
 
 def _welcome(one: SignedFlow, credentials: Credentials, meaning: bytes) -> Identity:
-    """Return who has signed something; raises UntrustedFlow if that does not count, or no longer."""
+    """Return the signer; raises UntrustedFlow if the signature is invalid, or the signer denied."""
     signer = _signer(one, credentials, meaning)
     if credentials.denies(signer):
         raise UntrustedFlow(
@@ -151,7 +152,7 @@ def _welcome(one: SignedFlow, credentials: Credentials, meaning: bytes) -> Ident
 
 
 def _signer(one: SignedFlow, credentials: Credentials, meaning: bytes) -> Identity:
-    """Return who has signed something; raises UntrustedFlow if that did not count when it was signed."""
+    """Return the signer; raises UntrustedFlow if the signature was not valid when it was made."""
     if not one.signature or not one.certificate:
         raise UntrustedFlow(
             "a flow came that no user has signed, and nodes with certificates run none such; submit it with the "
@@ -178,7 +179,7 @@ def _signer(one: SignedFlow, credentials: Credentials, meaning: bytes) -> Identi
 
 
 def _issued(encoded: bytes, credentials: Credentials) -> tuple[x509.Certificate, Identity]:
-    """Return a certificate and whose it is; raises UntrustedFlow if it is not of our authority."""
+    """Return a certificate and its identity; raises UntrustedFlow unless our authority has issued it."""
     try:
         certificate = x509.load_der_x509_certificate(encoded)
         if any(_is_of(authority, certificate) for authority in credentials.authorities):

@@ -1,7 +1,7 @@
-"""An application: a flow with an input of its own, that runs as well on any other input of the same shape.
+"""An application: a flow with an input of its own, which can be replaced by any other of the same shape.
 
-Those that ship with Headwater are in `apps/`. One is a frozen dataclass whose fields are its options; what it does to
-rows is in `build`, a plain function from streams to streams that a user can copy.
+Those that ship with Headwater are in `apps/`. An application is a frozen dataclass whose fields are its options; what
+it does to rows is in `build`, a plain function from streams to streams that a user can copy.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class App(ABC):
     """One application. The first line of its docstring is what `headwater apps` says of it."""
 
     name: ClassVar[str]  # as in `headwater run NAME`: the place of its module under `apps/`
-    wire: ClassVar[Wire] = "json"  # what one input row looks like in a file or on a broker: a JSON object, or any line
+    wire: ClassVar[Wire] = "json"  # the form of an input row in a file or on a broker: a JSON object, or any line
     messages: ClassVar[Mapping[str, str]] = {}  # of results that are messages already: the column with the text to send
 
     @property
@@ -50,7 +50,7 @@ class App(ABC):
         raise ConfigError(f"{self.name} has no real data to read; leave --data away, and rows are made")
 
     def with_data(self, data: Path) -> Self:
-        """Return the application as it is for that real input: some need more of `data` than its rows."""
+        """Return the application for that real input: some need more of `data` than its rows."""
         return self
 
     @abstractmethod

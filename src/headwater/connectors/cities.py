@@ -1,8 +1,8 @@
-"""Readings of imagined city sensors, in the shape of the Sense Your City data (Data Canvas, 2015).
+"""Readings of imaginary city sensors, in the shape of the Sense Your City data (Data Canvas, 2015).
 
-Each row is a pure function of the seed and its number: the noise of a reading is a hash of both, so any row can be made
-again, alone or among a million. Levels and spreads per city are those of the RIoTBench sample at midnight UTC of
-1 February 2015 and of the hourly means of that spring; the daily cycle follows the city's own clock.
+Each row is a pure function of the seed and its number: the noise of a reading is a hash of both, so any row can be
+generated again, alone or among a million. Levels and spreads per city are those of the RIoTBench sample at midnight UTC
+of 1 February 2015 and of the hourly means of that spring; the daily cycle follows the city's own clock.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ CITIES: Final[Sequence[City]] = (
 
 @dataclass(frozen=True)
 class CityRows:
-    """Makes the rows from `first` on: sensor after sensor, minute after minute."""
+    """Generates the rows from a number on: sensor after sensor, minute after minute."""
 
     schema: ClassVar[pa.Schema] = CITY_SCHEMA
 
@@ -123,7 +123,7 @@ def _array(values: Floats, missing: npt.NDArray[np.bool_] | None) -> pa.Array:
 
 
 class _Draw:
-    """Chance as a function of seed, row and column."""
+    """Random numbers as a function of seed, row and column."""
 
     def __init__(self, rows: Words, seed: int) -> None:
         self._rows = _mixed(rows + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64))
@@ -132,17 +132,17 @@ class _Draw:
         return _mixed(self._rows + np.uint64(column * 0xD1342543DE82EF95 % 2**64))
 
     def uniform(self, column: int) -> Floats:
-        """Between 0 and 1, both left out."""
+        """Uniform between 0 and 1, both excluded."""
         return ((self.word(column) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def normal(self, column: int) -> Floats:
-        """About normal, of mean 0 and deviation 1: the sum of the four quarters of a word."""
+        """Approximately normal with mean 0 and deviation 1: the sum of the four quarters of a word."""
         quarters = self.word(column).view(np.uint16).reshape(-1, 4)
         total = quarters[:, 0].astype(np.float64) + quarters[:, 1] + quarters[:, 2] + quarters[:, 3]
         return (total * 2.0**-16 - 2 + 2.0**-15) * 3**0.5
 
     def exponential(self, column: int) -> Floats:
-        """Of mean 1."""
+        """Exponential with mean 1."""
         return -np.log(self.uniform(column))
 
     def chance(self, column: int, share: float) -> npt.NDArray[np.bool_]:
@@ -151,7 +151,7 @@ class _Draw:
 
 
 def _mixed(words: Words) -> Words:
-    """Scatter the bits (the finisher of SplitMix64)."""
+    """Mix the bits (the finisher of SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -159,7 +159,7 @@ def _mixed(words: Words) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """What is fixed about each sensor."""
+    """The constants of each sensor."""
 
     ids: pa.Array
     cities: pa.Array

@@ -1,9 +1,9 @@
-"""What is known of a source's columns, and how that grows.
+"""The columns of a source, declared or inferred, and how inferred ones widen.
 
-A declared schema is the law: data that differs is refused. Without one the first rows decide, and later rows may widen
-a column, never narrow it: nothing to anything, whole numbers to fractions, a day to an instant, and, where everything
-is written as text anyway (CSV), anything to a string. A column that only appears later joins at the end. What was
-learnt is part of the position, so that a restart goes on with the same types.
+A declared schema is binding: data that differs is refused. Without one the first rows decide, and later rows may widen
+a column, never narrow it: null to anything, whole numbers to fractions, a day to an instant, and, where everything is
+written as text anyway (CSV), anything to a string. A column that first appears later is appended. Inferred columns are
+part of the position, so that a restart keeps their types.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from headwater.model.quoting import brief, cause, listed, quoted
 
 
 class KnownColumns:
-    """The columns as far as they are known, declared or learnt."""
+    """The columns known so far, declared or inferred."""
 
     def __init__(self, declared: pa.Schema | None, learnt: bytes | None = None) -> None:
-        """Start from the declaration, or from what an earlier run had learnt."""
+        """Start from the declaration, or from what an earlier run has inferred."""
         self.declared = declared is not None
         self.declaration = declared
         self.schema = declared
@@ -32,12 +32,12 @@ class KnownColumns:
             self._encoded = learnt
 
     def learn(self, schema: pa.Schema) -> None:
-        """Take over what the latest rows have shown; a declaration stays as it is."""
+        """Set the inferred columns; declared ones stay."""
         if not self.declared and (self.schema is None or not self.schema.equals(schema)):
             self.schema, self._encoded = schema, None
 
     def remembered(self) -> dict[str, bytes]:
-        """Return the part of a position that keeps what was learnt; nothing if the schema is declared."""
+        """Return the part of a position with the inferred columns; empty if the schema is declared."""
         if self.declared or self.schema is None:
             return {}
         if self._encoded is None:

@@ -1,8 +1,8 @@
-"""Rows that are made, not read: a function of the row number, or whatever a Python iterable gives.
+"""Generated rows: a function of the row number, or the items of a Python iterable.
 
-A generated row is a pure function of its number, so the number is the whole position. An iterable is gone through again
-after a restart, and the rows that are stored already are passed over and counted. An iterable that may keep us waiting
-is drained by a thread of its own, so that a row leaves when it comes and several that came together leave together.
+A generated row is a pure function of its number, so the number is the whole position. An iterable is iterated again
+after a restart, and the rows that are stored already are skipped and counted. An iterable that may block is drained by
+a thread of its own, so that a row leaves when it comes and several that came together leave together.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ WAIT_SECONDS: Final = 0.05  # how long a poll may wait for an item, so that a re
 
 
 class GeneratorFeed:
-    """The rows that a function makes."""
+    """Rows that a function generates."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class GeneratorFeed:
         batch_rows: int,
         position: Position | None,
     ) -> None:
-        """Go on at the row of the position."""
+        """Begin at the row of the position."""
         self._function, self._known, self._rows, self._batch_rows = function, known, rows, batch_rows
         self._row: int = 0 if position is None else position["row"]
         self._is_over = False
 
     def pull(self, rows_max: int) -> Piece | Waiting | None:
-        """Make the next rows; fewer than were asked for are the last."""
+        """Generate the next rows; fewer than were asked for are the last."""
         count = self._batch_rows if self._rows is None else min(self._batch_rows, self._rows - self._row)
         if count <= 0 or self._is_over:
             return None
@@ -58,18 +58,18 @@ class GeneratorFeed:
         return Piece(batch, lambda rows: {"row": first + rows, **remembered})
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class IterableFeed:
     """The rows of an iterable of row dicts, tables or single values."""
 
     def __init__(self, items: "Items | DrainedItems", known: KnownColumns, *, position: Position | None) -> None:
-        """Go through the items from the start, passing over what the position says is stored."""
+        """Iterate from the start, skipping what the position says is stored."""
         self._items, self._known = items, known
         self._stored: int = 0 if position is None else position["row"]
         self._seen = 0
-        self._passed = 0  # rows passed over that no piece has told of yet
+        self._passed = 0  # skipped rows that no piece has reported yet
 
     def pull(self, rows_max: int) -> Piece | Waiting | None:
         """Return the next rows that are not stored yet."""
@@ -85,7 +85,7 @@ class IterableFeed:
                 return piece
 
     def close(self) -> None:
-        """Stop whatever drains the iterable."""
+        """Stop the thread of a draining iterable."""
         self._items.close()
 
     def _piece(self, taken: list[Any]) -> Piece | None:
@@ -114,7 +114,6 @@ class Items:
     """An iterable that never makes us wait, such as a list."""
 
     def __init__(self, items: Iterable[Any]) -> None:
-        """Start at the first item."""
         self._items = iter(items)
         self._ahead: list[Any] = []
 
@@ -124,7 +123,7 @@ class Items:
         return _gathered(chain(ahead, self._items), items_max, self._ahead.append)
 
     def close(self) -> None:
-        """Nothing is running."""
+        """Do nothing: nothing is running."""
 
 
 def _gathered(items: Iterator[Any], items_max: int, put_back: Callable[[Any], None]) -> list[Any] | None:
@@ -145,7 +144,7 @@ class DrainedItems:
     """An iterable that may block, drained by a thread into a bounded backlog."""
 
     def __init__(self, items: Iterable[Any]) -> None:
-        """Start the thread with the first take."""
+        """Begin without the thread, which the first take starts."""
         self._source = items
         self._backlog: deque[Any] = deque()
         self._changed = Condition()
@@ -154,7 +153,7 @@ class DrainedItems:
         self._thread: Thread | None = None
 
     def take(self, items_max: int) -> list[Any] | None:
-        """Return what has come, waiting a moment for a first item; None at the end."""
+        """Return what has come, waiting shortly for a first item; None at the end."""
         if self._thread is None:
             self._thread = Thread(target=self._drain, name="headwater-iterable", daemon=True)
             self._thread.start()
@@ -170,7 +169,7 @@ class DrainedItems:
             return None if self._is_over else []
 
     def close(self) -> None:
-        """Let the thread end with the next item; one that is blocked for good ends with the process."""
+        """Let the thread end with the next item; one that is blocked ends with the process."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -184,9 +183,9 @@ class DrainedItems:
             for item in self._source:
                 if not self._offer(item):
                     return
-        except Exception as failure:  # whatever the user's iterable raises is raised again by the thread that reads
+        except Exception as failure:  # raised again in the thread that reads
             self._failure = failure
-        except BaseException as failure:  # such as SystemExit: not the end of the rows, and not of who reads them
+        except BaseException as failure:  # such as SystemExit: it ends neither the rows nor the reading thread
             self._failure = ConnectorError(f"its iterable broke off with {type(failure).__name__}: {failure}")
         finally:
             with self._changed:

@@ -31,7 +31,6 @@ class NothingSink:
     blocking: ClassVar[bool] = False
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Go on counting."""
         return _CallWriter(_ignore, _rows_at(position))
 
 
@@ -46,12 +45,11 @@ class CallSink:
     function: Callable[[pa.RecordBatch], object]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
+        """Refuse what is not callable."""
         if not callable(self.function):
             raise FlowError(f"to.call needs a function of a record batch, not a {type(self.function).__name__}")
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Go on calling."""
         return _CallWriter(self.function, _rows_at(position))
 
 
@@ -67,7 +65,6 @@ class ConsoleSink:
     file: TextIO | None = field(default=None, repr=False)
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Go on printing."""
         rows = _rows_at(position)
         return _CallWriter(_Printer(self, rows).show, rows)
 
@@ -97,7 +94,7 @@ class _Printer:
         self._widths: list[int] = []
 
     def show(self, batch: pa.RecordBatch) -> None:
-        """Print the rows that the limit leaves room for."""
+        """Print as many rows as the limit allows."""
         room = batch.num_rows if self._limit is None else max(self._limit - self._rows, 0)
         before, self._rows = self._rows, self._rows + batch.num_rows
         lines = list(self._lines(batch.slice(0, room))) if room and batch.num_rows else []
@@ -128,9 +125,9 @@ def _cell(value: Any) -> str:
 
 
 class MemorySink:
-    """Rows are kept in this process, where whoever holds the sink can look at them while the flow runs.
+    """Rows are kept in this process, where the owner of the sink can read them while the flow runs.
 
-    With a limit the latest rows are kept. Pickled and read back in the same process it is the same sink.
+    With a limit the latest rows are kept. Pickled and unpickled in the same process it is the same sink.
     """
 
     kind: ClassVar[str] = "memory"
@@ -138,12 +135,11 @@ class MemorySink:
     blocking: ClassVar[bool] = False
 
     def __init__(self, limit: int | None = None, number: int | None = None) -> None:
-        """Start empty."""
         if limit is not None and limit < 1:
             raise FlowError(f"limit={limit} keeps nothing; give at least 1, or None to keep everything")
         self.limit = limit
         self._lock = Lock()
-        self._batches: list[tuple[str, pa.RecordBatch]] = []  # with the writer of each, in the order they came
+        self._batches: list[tuple[str, pa.RecordBatch]] = []  # with their writers, in the order of arrival
         self._seen: dict[str, int] = {}  # rows of each writer, kept or not
         self._open: set[str] = set()
         self._number = next(_NUMBERS) if number is None else number
@@ -154,7 +150,7 @@ class MemorySink:
         return f"MemorySink(limit={self.limit})"
 
     def __reduce__(self) -> tuple[Callable[[int, int | None], "MemorySink"], tuple[int, int | None]]:
-        """Travel by number."""
+        """Pickle it as its number."""
         return _memory_sink, (self._number, self.limit)
 
     @property
@@ -164,7 +160,6 @@ class MemorySink:
             return sum(self._seen.values())
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Return the batches kept."""
         with self._lock:
             return [batch for _, batch in self._batches]
 
@@ -178,10 +173,10 @@ class MemorySink:
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Go on behind the position, forgetting rows of this writer that came later; a new app starts empty.
+        """Continue after the position, dropping later rows of this writer; a new app starts empty.
 
-        Several writers, of one flow or of several, add their rows: what is theirs is told apart. What is there when
-        the first of them begins is of runs before, and is forgotten.
+        Several writers, of one flow or of several, add their rows, which are kept apart. The first of them to begin
+        drops the rows of earlier runs.
         """
         committed = _rows_at(position)
         with self._lock:
@@ -205,7 +200,7 @@ class MemorySink:
             return self._seen[writer]
 
     def closed(self, writer: str) -> None:
-        """A writer brings no more rows; what it has brought stays."""
+        """Remove a writer; its rows stay."""
         with self._lock:
             self._open.discard(writer)
 

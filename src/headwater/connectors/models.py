@@ -1,10 +1,10 @@
-"""Models in files, looked at again while the flow runs.
+"""Models in files, read again while the flow runs.
 
-ONNX computes and nothing else, so any file of it may be loaded. A pickle (`.pkl`, `.joblib`) runs code of its writer's
-choice when it is loaded, so it takes `trusted=True`: the flow's author says that nobody else can write to the file.
+ONNX only computes, so any file of it may be loaded. A pickle (`.pkl`, `.joblib`) can run any code when it is loaded, so
+it needs `trusted=True`, by which the flow's author says that no other user can write to the file.
 
-The file is read by every worker, on the machine the worker runs on. Put a new one in place by renaming it onto the old:
-a file found half written leaves the model before it in use, but a worker that starts just then has none before it.
+Every worker reads the file on its own machine. Put a new one in place by renaming it over the old: while a file is only
+half written the old model stays in use, but a worker that starts just then has none.
 """
 
 import os
@@ -38,11 +38,11 @@ class FileModel:
 
     @property
     def name(self) -> str:
-        """Where it lies."""
+        """A name for messages."""
         return f"the model in {self.path}"
 
     def load(self, known: str | None) -> tuple[Any, str] | None:
-        """Read the file unless it still holds the version `known`; a file not touched since is not even read."""
+        """Read the file unless it has the version `known`; an untouched file is not even read."""
         try:
             found = os.stat(self.path)
             if known is not None and _digest(self.path, found.st_ino, found.st_mtime_ns, found.st_size) == known:
@@ -69,9 +69,9 @@ class FileModel:
 def model_file(
     path: str | os.PathLike[str], refresh: str | timedelta | None = None, trusted: bool = False
 ) -> FileModel:
-    """Use the model in a file: `.onnx`, or `.joblib` and `.pkl` if you trust whoever can write to it.
+    """Use the model in a file: `.onnx`, or `.joblib` and `.pkl` if you trust all who can write to it.
 
-    With `refresh="10 seconds"` the file is looked at again after so long, and a new one is used from the next batch on.
+    With `refresh="10 seconds"` the file is checked again after so long, and a new one is used from the next batch on.
     """
     place = os.path.abspath(os.fspath(path))  # a worker's working directory is not the author's
     if not place.endswith(SAFE + PICKLED):
@@ -98,7 +98,7 @@ def _digest_of(content: bytes) -> str:
 
 @lru_cache(_DIGESTS_MAX)
 def _digest(path: str, inode: int, changed_ns: int, size: int) -> str:
-    """Return the hash of a file; the other arguments are what changes when the file does."""
+    """Return the hash of a file, cached by what changes with its content."""
     return _digest_of(_read(path))
 
 

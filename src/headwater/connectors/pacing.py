@@ -1,8 +1,8 @@
 """When a source's rows are due: at once, at a rate, or as they were recorded.
 
-A pace is told the time and never asks for it. The schedule starts with the first poll after each opening, so a restart
-goes on at the pace and does not try to make up for the time it was away. A source that falls behind sends everything
-that is due; one that ran dry (a followed file) takes up the pace from the moment it has rows again.
+A pacer gets the time as an argument. The schedule starts with the first poll after each opening, so after a restart
+the time away is not made up for. A source that falls behind sends everything that is due; one that has run dry (a
+followed file) resumes the pace from the moment it has rows again.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from headwater.model.quoting import brief, cause, listed, quoted
 Times = npt.NDArray[np.int64]
 
 SECOND_US: Final = 1_000_000
-# A bare number is an epoch time in the unit that puts it between 1973 and 5138.
+# A bare number is an epoch time in the unit by which it is between 1973 and 5138.
 _EPOCH_UNITS: Final = ((1e11, 1_000_000.0), (1e14, 1_000.0), (1e17, 1.0))
 _EPOCH_NANOSECONDS: Final = 0.001
 
 
 class Pacer(Protocol):
-    """Says how many of the rows at hand are due."""
+    """Decides how many of the present rows are due."""
 
     def begin(self, batch: pa.RecordBatch, turn: int, now_us: int) -> None:
-        """Look at the next rows; `turn` counts how often the source has started over."""
+        """Take the next rows; `turn` counts how often the source has started over."""
         ...
 
     def rows_due(self, at: int, now_us: int) -> int:
@@ -40,11 +40,11 @@ class Pacer(Protocol):
         ...
 
     def sent(self, rows: int) -> None:
-        """Count rows that have left."""
+        """Count rows that were sent."""
         ...
 
     def ran_dry(self, now_us: int) -> None:
-        """Note that the source has nothing to send, however much is due."""
+        """Record that the source has nothing to send."""
         ...
 
 
@@ -57,7 +57,6 @@ class Pace:
     speed: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a pace that cannot be kept."""
         if self.rate is not None and not self.rate > 0:
             raise FlowError(f"rate={self.rate} is not a rate; give rows per second above 0, or None for full speed")
         if not self.speed > 0:
@@ -133,7 +132,7 @@ class _AtRate:
 
 
 class _AsRecorded:
-    """Keeps the gaps between recorded times; a time that goes backwards is due with the row before it."""
+    """Keeps the intervals between recorded times; a time that goes backwards is due with the row before it."""
 
     def __init__(self, column: str, speed: float, where: str) -> None:
         self._column, self._speed, self._where = column, speed, where

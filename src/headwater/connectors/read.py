@@ -160,7 +160,7 @@ def generator(
     batch_rows: int = GENERATED_ROWS,
     name: str | None = None,
 ) -> Stream:
-    """Make rows with `function(first_row, count)`, which must give the same rows for the same numbers every time.
+    """Generate rows with `function(first_row, count)`, which must return the same rows for the same numbers every time.
 
     It returns a RecordBatch, a DataFrame, a dict of columns or a list of row dicts; fewer rows than asked are the last.
     """

@@ -1,7 +1,7 @@
-"""One reader for every source: a feed brings pieces of rows, a pacer says when they leave.
+"""One reader for every source: a feed brings pieces of rows, a pacer says when they are sent.
 
-A feed knows files, formats and positions, and nothing of time; a pacer knows time and nothing else. The reader cuts a
-piece where the pace or the engine wants it cut, and asks the piece which position lies there.
+A feed knows files, formats and positions, but not time; a pacer knows only time. The reader cuts a piece where the pace
+or the engine requires it, and asks the piece for the position there.
 """
 
 from bisect import bisect_left
@@ -14,19 +14,19 @@ import pyarrow as pa
 from headwater.connectors.pacing import Pacer
 from headwater.dataflow.connectors import Ended, Idle, Poll, Position, Rows, told_by
 
-WAIT_US: Final = 10_000  # how long a followed file may rest before it is looked at again
+WAIT_US: Final = 10_000  # between two looks at a followed file
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Decoded rows, and the position behind any of them."""
+    """Decoded rows, and the position after any of them."""
 
     batch: pa.RecordBatch
     position_after: Callable[[int], Position]
     turn: int = 0  # how often the source has started over
     refused: int = 0  # rows before these that were stored in an earlier run
-    too_large: int = 0  # lines before these that are longer than any row may be, and are left out
-    bad_before: tuple[int, ...] = ()  # for each line that was left out, the row it stands before, in order
+    too_large: int = 0  # lines before these that were left out, as they are longer than any row may be
+    bad_before: tuple[int, ...] = ()  # for each line that was left out, the row it comes before, in order
 
 
 class Waiting:
@@ -34,14 +34,14 @@ class Waiting:
 
 
 class Feed(Protocol):
-    """Where pieces come from."""
+    """A source of pieces."""
 
     def pull(self, rows_max: int) -> Piece | Waiting | None:
         """Return the next piece; None at the end."""
         ...
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close all files."""
         ...
 
 
@@ -73,12 +73,11 @@ class PacedReader:
         return told_by(self._feed)
 
     def close(self) -> None:
-        """Close the feed."""
         self._feed.close()
 
     def _send(self, piece: Piece, rows_max: int, now_us: int) -> Poll:
         rows_left = piece.batch.num_rows - self._at
-        if rows_left == 0:  # only lines that were left out: their number must be stored all the same
+        if rows_left == 0:  # only lines that were left out, whose number must be stored nevertheless
             return self._rows(piece, 0, None)
         count = min(self._pacer.rows_due(self._at, now_us), rows_max)
         due_us = self._pacer.due_us(self._at)

@@ -40,7 +40,7 @@ __all__ = ["SCHEMA", "SenmlError", "decode", "encode", "encode_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Packs:
-    """The measurements of several packs, the number of the pack that each is from, and what is no pack."""
+    """The measurements of several packs, the number of the pack of each, and the invalid packs."""
 
     batch: pa.RecordBatch
     origins: npt.NDArray[np.int64]
@@ -52,9 +52,9 @@ def decode(
 ) -> pa.RecordBatch:
     """Return a row for each measurement in the packs of a column of texts; for `flat_map`.
 
-    The other columns are repeated for each of them. `now` is what relative times start from: an instant, or the name of
-    a column that says when the text was received. Raises if a text is no pack: with `on_error="dead-letter"` the flow
-    goes on without it.
+    The other columns are repeated for each of them. `now` is the start of relative times: an instant, or the name of a
+    column with the time of arrival. Raises if a text is not a pack: with `on_error="dead-letter"` the flow continues
+    without it.
     """
     if column not in batch.schema.names:
         raise SenmlError(f"there is no column {quoted(column)}, only: {listed(batch.schema.names)}")
@@ -133,7 +133,7 @@ def _epoch_us(column: pa.Array) -> list[int | None]:
 
 
 def _records(batch: pa.RecordBatch) -> list[SenmlRecord]:
-    """Return the rows as records; columns that are not SenML's are left out, and those not there are null."""
+    """Return the rows as records; other columns are ignored, and missing ones are null."""
     names = batch.schema.names
     for needed in ("name", "time"):
         if needed not in names:

@@ -1,8 +1,8 @@
 """One SenML pack in JSON: from its text to resolved records, and back (RFC 8428, sections 4 and 5).
 
-Base fields hold for their record and those behind it. A record that has nothing but base fields only sets them, as in
-the RFC's own example 5.1.7, and every other record is one measurement. What the RFC tells a reader to refuse is
-refused: unknown fields that end in `_`, versions above 10, names of other characters, two values in a record, none.
+Base fields apply to their record and all later ones. A record that has only base fields just sets them, as in the RFC's
+own example 5.1.7; every other record is one measurement. What the RFC tells a reader to refuse is refused: unknown
+fields that end in `_`, versions above 10, names of other characters, two values in a record, none.
 """
 
 import base64
@@ -18,7 +18,7 @@ from headwater.model.quoting import brief, quoted
 from headwater.model.time import SECOND
 
 VERSION: Final = 10  # of the format, as RFC 8428 defines it
-RELATIVE_BELOW_S: Final = 1 << 28  # times below are told from now on, others since 1970
+RELATIVE_BELOW_S: Final = 1 << 28  # smaller times are relative to now, others count from 1970
 TIME_S_MAX: Final = 253_402_300_799  # the end of the year 9999, the last that Python and Arrow both can show
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9:./_]*")
@@ -49,7 +49,7 @@ class SenmlRecord(NamedTuple):
 
 
 def resolved(pack: bytes | str, now_us: int | None) -> list[SenmlRecord]:
-    """Return the measurements of a pack; times relative to now need to be told when that is."""
+    """Return the measurements of a pack; relative times need `now_us`."""
     try:
         records: Any = orjson.loads(pack)
     except orjson.JSONDecodeError as failure:
@@ -154,7 +154,7 @@ def _data(text: str) -> bytes:
 
 
 def written(record: SenmlRecord) -> dict[str, Any]:
-    """Return a record as JSON has it; raise if SenML has no form for it."""
+    """Return a record in its JSON form; raises if SenML has none for it."""
     if _NAME.fullmatch(record.name) is None:
         raise SenmlError(
             f"the name {quoted(record.name)} cannot be written; "

@@ -1,6 +1,6 @@
-"""The sources as a flow carries them: frozen data that can be shown, compared and opened.
+"""The sources in a flow: frozen data that can be shown, compared and opened.
 
-Nothing here touches the disk or calls the user before `open`.
+Nothing here touches the disk or calls user code before `open`.
 """
 
 import os
@@ -27,12 +27,12 @@ from headwater.model.errors import ConnectorError, FlowError
 from headwater.model.quoting import quoted
 
 BadLines = Literal["stop", "skip"]
-GENERATED_ROWS: Final = 4_096  # made at once: enough to be vectorised, little enough to be ready in a few milliseconds
+GENERATED_ROWS: Final = 4_096  # generated at once: enough to be vectorised, few enough to take only milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource:
-    """What all files have in common."""
+    """What all sources of files have in common."""
 
     kind: ClassVar[str]
     blocking: ClassVar[bool] = False
@@ -46,13 +46,12 @@ class FileSource:
     can_wait: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if self.follow and self.loop:
             raise FlowError(f"{self.path}: follow waits for more and loop starts over; give one of them")
 
     @property
     def position_settings(self) -> Mapping[str, object]:
-        """A position is in a file."""
+        """The path: a position is in one of its files."""
         return {"path": self.path}
 
     def reads(self, written: Resource) -> bool:
@@ -74,17 +73,16 @@ class LineSource(FileSource, ABC):
     line_bytes_max: int = field(default=LINE_BYTES_MAX, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         super().__post_init__()
         if self.bad_lines not in ("stop", "skip"):
             raise FlowError(f"bad_lines={quoted(self.bad_lines)} is not known; give 'stop' or 'skip'")
 
     @abstractmethod
     def form(self) -> Format:
-        """Return how the lines are written."""
+        """Return the format of the lines."""
 
     def open(self, position: Position | None) -> SourceReader:
-        """Start reading behind the position, or at the first line."""
+        """Continue after the position, or begin at the first line."""
         known = KnownColumns(self.schema, None if position is None else position.get("schema"))
         feed = LineFeed(
             FileList(self.path, follow=self.follow),
@@ -108,7 +106,7 @@ class CsvSource(LineSource):
     nulls: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
-        """Refuse a delimiter that cannot be told from the rest."""
+        """Refuse a delimiter that is ambiguous."""
         super().__post_init__()
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
             raise FlowError(
@@ -116,7 +114,7 @@ class CsvSource(LineSource):
             )
 
     def form(self) -> Format:
-        """Return how the lines are written."""
+        """Return the format of the lines."""
         return CsvFormat(header=self.header, delimiter=self.delimiter, nulls=self.nulls)
 
 
@@ -127,7 +125,7 @@ class JsonSource(LineSource):
     kind: ClassVar[str] = "json"
 
     def form(self) -> Format:
-        """Return how the lines are written."""
+        """Return the format of the lines."""
         return JsonFormat()
 
 
@@ -139,7 +137,7 @@ class TextSource(LineSource):
     schema: pa.Schema | None = TextFormat.schema
 
     def form(self) -> Format:
-        """Return how the lines are written."""
+        """Return the format of the lines."""
         return TextFormat()
 
 
@@ -150,7 +148,7 @@ class ParquetSource(FileSource):
     kind: ClassVar[str] = "parquet"
 
     def open(self, position: Position | None) -> SourceReader:
-        """Start reading behind the position, or at the first row."""
+        """Continue after the position, or begin at the first row."""
         files = FileList(self.path, follow=self.follow)
         if self.follow and files.is_single:
             raise ConnectorError(f"{self.path} is one Parquet file, which cannot grow; follow its directory instead")
@@ -175,7 +173,6 @@ class GeneratorSource:
     kind: str = "generator"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if not callable(self.function):
             raise FlowError(f"a generator needs a function of (first row, count), not a {type(self.function).__name__}")
         if self.batch_rows < 1:
@@ -222,11 +219,11 @@ class IterableSource:
 
     @property
     def guarantee(self) -> str:
-        """An iterator can be gone through once, so what it gave before a crash may be lost."""
+        """At most once for an iterator, whose items cannot be had again after a crash; else exactly once."""
         return "at-most-once" if self._is_one_shot() else "exactly-once"
 
     def resources(self, position: Position | None) -> tuple[Resource, ...]:
-        """An iterator, of which each item goes to whoever asks first."""
+        """An iterator as a resource: each item goes to the first reader that asks."""
         if not self._is_one_shot():
             return ()
         return (
@@ -239,7 +236,7 @@ class IterableSource:
         )
 
     def open(self, position: Position | None) -> SourceReader:
-        """Go through the items again, passing over the rows that are stored."""
+        """Iterate from the start, skipping the rows that are stored."""
         if self._is_one_shot() and self._opened:
             raise ConnectorError(
                 "an iterator can be gone through only once and was opened before; "

@@ -1,8 +1,8 @@
 """Tables beside a stream: a file, rows in memory, a DataFrame, or a function that fetches rows.
 
-What is in memory travels with the flow. A file is read, and a function called, by every worker that needs the rows, and
-again when `refresh` has passed. A refresh that fails says so in the log and leaves the rows in use, so that a file that
-is being written stops nothing; better still, put a new file in place by renaming it onto the old.
+Rows in memory travel with the flow. Every worker that needs a file or a function reads or calls it, and again when
+`refresh` has passed. A refresh that fails is logged and leaves the old rows in use, so a file that is being written
+stops nothing; better still, put a new file in place by renaming it over the old.
 """
 
 import logging
@@ -34,19 +34,19 @@ log = logging.getLogger(__name__)
 KEY: Final = "key"
 VALUE: Final = "value"
 
-_FILES_MAX: Final = 8  # that a worker keeps parsed
+_FILES_MAX: Final = 8  # parsed files that a worker caches
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileTable:
-    """A CSV, JSON lines or Parquet file, as the end of its name says."""
+    """A CSV, JSON lines or Parquet file, by the suffix of its name."""
 
     path: str
     schema: pa.Schema | None = None
     refresh_us: int | None = None
 
     def load(self, now_us: int) -> pa.Table:
-        """Read the file; one that was not touched since it was last read is not parsed again."""
+        """Read the file; an untouched one is not parsed again."""
         try:
             found = os.stat(self.path)
             return _parsed(self.path, self.schema, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
@@ -54,7 +54,6 @@ class FileTable:
             raise no_access(self.path, failure, "read") from failure
 
     def refresh(self, now_us: int) -> pa.Table | None:
-        """Read the file again."""
         try:
             return self.load(now_us)
         except HeadwaterError as failure:
@@ -64,17 +63,16 @@ class FileTable:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldTable:
-    """Rows in memory, which stay as they are."""
+    """Rows in memory, which do not change."""
 
     rows: pa.Table
     refresh_us: int | None = None
 
     def load(self, now_us: int) -> pa.Table:
-        """Return the rows."""
         return self.rows
 
     def refresh(self, now_us: int) -> pa.Table | None:
-        """Return the rows, the same as before."""
+        """Return the same rows."""
         return self.rows
 
 
@@ -86,11 +84,9 @@ class FetchedTable:
     refresh_us: int | None = None
 
     def load(self, now_us: int) -> pa.Table:
-        """Call the function."""
         return pa.Table.from_batches([_rows_of(self.function(), f"the table of {self._name}")])
 
     def refresh(self, now_us: int) -> pa.Table | None:
-        """Call it again."""
         try:
             return self.load(now_us)
         except Exception as failure:  # a user's code may raise anything
@@ -152,7 +148,7 @@ def _warn(name: str, failure: Exception) -> None:
 
 @lru_cache(maxsize=_FILES_MAX)
 def _parsed(path: str, schema: pa.Schema | None, version: tuple[int, ...]) -> pa.Table:
-    """Return the rows of a file as it was at a version."""
+    """Return the rows of a file, cached by its version."""
     with open(path, "rb") as file:
         content = pa.py_buffer(file.read())
     read = next(reader for ending, reader in _READERS.items() if path.endswith(ending))

@@ -1,8 +1,7 @@
 """Where a stream ends: files, the console, memory, a function, an MQTT broker.
 
 Every function returns a sink for `stream.sink(...)` and touches nothing; files and connections are opened when the app
-runs. `mode` says what a new app does with a file that is there already; an app that goes on after a restart goes on
-with its own.
+runs. `mode` says what a new app does with an existing file; an app that is restarted continues its own.
 """
 
 import sys

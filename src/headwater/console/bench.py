@@ -1,8 +1,8 @@
-"""`headwater bench`: the comparisons of the repository's `bench` package, one name each.
+"""`headwater bench`: the comparisons of the repository's `bench` package, by name.
 
-A benchmark is a module `bench/NAME.py` with `run(quick, output, tell) -> dict`: it tells what it is at, writes its
-result to the file `output` and its figures beside it, and returns `ratios` by name and `details`: the `goals` they are
-to reach, which of them are `reached`, and what `limits` the others.
+A benchmark is a module `bench/NAME.py` with `run(quick, output, tell) -> dict`: it reports its progress with `tell`,
+writes its result to the file `output` and its figures beside it, and returns `ratios` by name and `details`: the
+`goals` of these, which of them are `reached`, and what `limits` the others.
 """
 
 import ast
@@ -57,7 +57,7 @@ def bench(
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One ratio: what was measured, what it is to reach, and whether it does."""
+    """One ratio: the measurement, its goal, and whether it is reached."""
 
     name: str
     value: float | None

@@ -140,7 +140,7 @@ def _tell(path: Path, certificate: x509.Certificate, as_json: bool, advice: str 
 
 
 def told_of(certificate: x509.Certificate, now: dt.datetime | None = None) -> dict[str, Any]:
-    """Return what a person wants to know of a certificate."""
+    """Return the facts of a certificate for a person."""
     now = dt.datetime.now(dt.UTC) if now is None else now
     end = certificate.not_valid_after_utc
     return {

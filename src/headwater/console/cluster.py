@@ -33,7 +33,7 @@ from headwater.runtime.settings import CAPACITY, read_values
 from headwater.storage.temporary import Temporary, sweep
 from headwater.workers.sockets import free_ports
 
-PORT_FILE: Final = "first-port"  # in the data that is kept
+PORT_FILE: Final = "first-port"  # in the kept data
 
 
 def cluster(
@@ -105,9 +105,9 @@ def cluster(
 
 
 def _port_before(data: Path, count: int) -> int:
-    """Return the port of the first node of a cluster whose data is kept: where it was before, or else a free one.
+    """Return the port of the first node of a cluster with kept data: the one of its last run, or else a free one.
 
-    Nodes go on only at the addresses that they had: apps wait for them there, and nowhere else.
+    Nodes must keep their addresses: apps wait for them there.
     """
     file = data / PORT_FILE
     try:
@@ -127,7 +127,7 @@ def _keep_port(data: Path, first: str) -> None:
 
 
 def _log_words(form: LogFormat, file: Path | None, number: int) -> list[str]:
-    """Return how a process logs: to a file of its own, since each puts its file aside when it is full."""
+    """Return the log options of a process: a file of its own, since each rotates its file."""
     if file is None:
         return ["--log-format", form]
     return ["--log-format", form, "--log-file", str(file.with_stem(f"{file.stem}-node-{number:02}"))]
@@ -135,7 +135,7 @@ def _log_words(form: LogFormat, file: Path | None, number: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which nodes there are to be."""
+    """The nodes that are to run."""
 
     zones: list[str]  # of every node
     port: int  # of the first; 0: any
@@ -154,7 +154,7 @@ class Shape:
         return read_values(said)
 
     def words(self, number: int, place: Path, attached: Attached) -> list[str]:
-        """Return what the command of a node is told, to be the one of this number, from 1 on."""
+        """Return the command line of node `number`, counted from 1."""
         options = {
             "--listen": f"127.0.0.1:{0 if self.port == 0 else self.port + number - 1}",
             "--zone": self.zones[number - 1],
@@ -171,12 +171,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Nodes from their start to their end, here or in processes of their own."""
+    """Runs nodes from start to end, in this process or in processes of their own."""
 
     shape: Shape
     limit_s: float | None
     say: Sayer
-    kept: Path | None  # where what they have is kept
+    kept: Path | None  # the folder of kept data
 
     async def here(self, stop: asyncio.Event, place: Path) -> None:
         """Run all in this process."""
@@ -220,7 +220,7 @@ class Serving:
             raise EngineError(f"{plural(nodes.died, 'node')} of {count} died, as was said above")
 
     async def _until_end(self, first: str, *ends: asyncio.Event) -> None:
-        """Say that all is ready, and wait for the first reason to end."""
+        """Report that all is ready, and wait for the first reason to end."""
         if self.kept is not None:
             _keep_port(self.kept, first)
         self.say("ready", nodes=len(self.shape.zones), submit=f"headwater submit FLOW.py --insecure --to {first}")

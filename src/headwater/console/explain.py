@@ -72,7 +72,7 @@ def explain(
 
 
 def _is_only_in_environment(context: typer.Context) -> bool:
-    """Whether nobody has said --to, and it is known nevertheless."""
+    """Whether --to is given only by the environment."""
     source = context.get_parameter_source("to")
     return source is not None and source.name == _FROM_ENVIRONMENT
 
@@ -80,7 +80,7 @@ def _is_only_in_environment(context: typer.Context) -> bool:
 def _is_file(written: str) -> bool:
     """Whether this means a file rather than an app."""
     path, _ = split(written)
-    return path.suffix == ".py" or os.path.isfile(path)  # unlike Path's, it raises nothing at what cannot be a file
+    return path.suffix == ".py" or os.path.isfile(path)  # unlike Path's, it raises nothing for an impossible path
 
 
 def _write_picture(console: Console, graph: Graph, path: Path) -> None:
@@ -92,7 +92,7 @@ def _write_picture(console: Console, graph: Graph, path: Path) -> None:
 
 
 def print_explained(console: Console, told: Explained) -> None:
-    """Print a compiled flow as three tables: what the user wrote, what runs as one, and how rows travel."""
+    """Print a compiled flow as three tables: operators, chains, and routes."""
     console.print(
         Text.assemble(
             (told.flow, "bold"),
@@ -112,7 +112,7 @@ def print_explained(console: Console, told: Explained) -> None:
 
 
 def _table(*headings: str) -> Table:
-    """Return a table for cells that are `Text`: a column may be named `speed[m]`, which is no markup."""
+    """Return a table for `Text` cells: a column named `speed[m]` is not markup."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")

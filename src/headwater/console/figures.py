@@ -1,8 +1,8 @@
-"""Rates and means from a node's sums: what changed between two statuses, divided by the time between them.
+"""Rates and means from a node's sums: the difference of two statuses, divided by the time between them.
 
 Utilisation is EdgeWise's rho_w = 1 - T_emptyQ / T_w (equation 11): the share of the window in which an instance had
 rows waiting or running. T_Q, T_S and T_C are means per row: of the wait in the queue, of scheduling, of computing.
-Pure arithmetic: the live table, the plain lines and `--json` all read their figures here.
+Pure arithmetic; the live table, the plain lines and `--json` all use these figures.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class AppFigures:
 
     @property
     def latency(self) -> Latency:
-        """The latest latency there is: of the last seconds, else since the start."""
+        """The latency of the last few seconds or, without rows in these, since the start."""
         return self.now.recent if self.now.recent.p50 is not None else self.now.latency
 
 
@@ -54,7 +54,7 @@ class NodeFigures:
 
 
 def between(before: NodeStatus | None, now: NodeStatus) -> NodeFigures:
-    """Return what happened from one status to the next; without the first, since each app began."""
+    """Return the figures between two statuses; without the first, since each app began."""
     earlier = {} if before is None else {app.name: app for app in before.apps}
     window_us = 0 if before is None else now.at_us - before.at_us
     apps = tuple(_app(earlier.get(app.name), app, now.at_us, window_us) for app in now.apps)
@@ -108,7 +108,7 @@ def _utilisation(now: OperatorStatus, empty_us: int, window_us: int) -> float | 
 
 
 def _mean_ms(now: OperatorStatus, total_us: int, rows: int) -> float | None:
-    """Only chains take turns, so only they have these times."""
+    """Return a mean; only chains have turns, and so these times."""
     return total_us / rows / 1_000 if now.kind == "chain" and rows > 0 else None
 
 

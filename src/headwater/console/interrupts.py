@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM.
 
-While a node starts, either interrupts. Once it runs, the first is a wish that the watching loop grants, so that the
-node stops in order and the summary is told; a second one interrupts. Spark puts its own handler for Ctrl-C in place
-when it starts, and cancels the jobs of the pool in it, so the wish has to be listened for after that.
+While a node starts, either interrupts. Once it runs, the first one is a request, which the watching loop follows, so
+that the node stops in order and the summary is printed; a second one interrupts. Spark installs its own handler for
+Ctrl-C when it starts, which cancels the pool's jobs, so our handlers are installed after that.
 """
 
 import signal
@@ -17,14 +17,13 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopWish:
-    """Whether somebody asked to stop."""
+    """Whether a signal has asked to stop."""
 
     def __init__(self) -> None:
-        """Begin without a wish."""
         self.given = False
 
     def listen(self) -> None:
-        """From now on the first signal is a wish."""
+        """Treat the first signal from here on as a request."""
         for number in _SIGNALS:
             signal.signal(number, self._note)
 
@@ -36,7 +35,7 @@ class StopWish:
 
 @contextmanager
 def stop_wish() -> Iterator[StopWish]:
-    """Handle both signals inside the block, and put back what was there before."""
+    """Handle both signals inside the block, and restore the previous handlers."""
     wish = StopWish()
     kept = [signal.signal(number, _interrupt) for number in _SIGNALS]
     try:

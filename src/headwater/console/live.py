@@ -1,6 +1,6 @@
-"""What is seen while flows run: a live table on a terminal, a plain line every other second elsewhere.
+"""The display of a run: a live table on a terminal, a plain line every other second elsewhere.
 
-Both show the change over the last few seconds, so a figure answers "how is it now"; the summary tells the whole run.
+Both show the last few seconds, that is the present state; the summary shows the whole run.
 """
 
 import time
@@ -20,7 +20,7 @@ from headwater.console.figures import AppFigures, NodeFigures, OperatorFigures, 
 from headwater.engine.status import AppState, Latency, NodeStatus
 from headwater.model.quoting import plural
 
-WINDOW_US: Final = 2_000_000  # long enough for steady figures, short enough to see a worker die
+WINDOW_US: Final = 2_000_000  # long enough for steady figures, short enough to show a worker's death
 PLAIN_LINE_S: Final = 2.0
 REFRESHES_PER_S: Final = 4.0
 NOTES_SHOWN: Final = 3
@@ -35,16 +35,16 @@ _PRESSURE_STYLES: Final = {"flowing": "green", "pausing": "yellow", "spilling": 
 
 
 class View(Protocol):
-    """Shows a run to somebody."""
+    """Displays a run."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Begin the display."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the screen tidy."""
+        """End the display in order."""
         ...
 
     def working(self, message: str) -> None:
@@ -56,7 +56,7 @@ class View(Protocol):
         ...
 
     def show(self, status: NodeStatus) -> None:
-        """Show how things are."""
+        """Show the present state."""
         ...
 
 
@@ -64,11 +64,10 @@ class History:
     """The statuses of the last few seconds."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._statuses: deque[NodeStatus] = deque()
 
     def figures(self, now: NodeStatus) -> NodeFigures:
-        """Take a status in, and return the figures of the window that ends with it."""
+        """Add a status, and return the figures of the window that it ends."""
         self._statuses.append(now)
         while len(self._statuses) > 2 and now.at_us - self._statuses[1].at_us >= WINDOW_US:
             self._statuses.popleft()
@@ -80,27 +79,24 @@ class PlainView:
     """One line after another, without escape codes: for pipes, files and `--json`."""
 
     def __init__(self, console: Console) -> None:
-        """Write to this console."""
         self._console = console
         self._history = History()
         self._next_line = 0.0
         self._told: dict[tuple[str, str], str] = {}  # the latest of each app's operators
 
     def __enter__(self) -> Self:
-        """Nothing to prepare."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to tidy up."""
+        """Do nothing."""
 
     def working(self, message: str) -> None:
         """Print what is being done."""
         self.say(message)
 
     def say(self, message: str) -> None:
-        """Print a line."""
         self._console.print(message, soft_wrap=True, markup=False)
 
     def show(self, status: NodeStatus) -> None:
@@ -125,7 +121,6 @@ class LiveView:
     """A table that is drawn again and again in its place; sentences stay above it."""
 
     def __init__(self, console: Console) -> None:
-        """Draw on this console."""
         self._console = console
         self._history = History()
         self._live = Live(console=console, refresh_per_second=REFRESHES_PER_S, transient=True)
@@ -138,7 +133,6 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back."""
         self._live.stop()
 
     def working(self, message: str) -> None:
@@ -146,11 +140,9 @@ class LiveView:
         self._live.update(Wait(message), refresh=True)
 
     def say(self, message: str) -> None:
-        """Print a line above."""
         self._console.print(message, markup=False)
 
     def show(self, status: NodeStatus) -> None:
-        """Draw the table."""
         self._live.update(live_table(self._history.figures(status)), refresh=True)
 
 

@@ -1,4 +1,4 @@
-"""The `headwater` command: its words, and the one way in which all of them fail."""
+"""The `headwater` command: its subcommands, and the uniform report of their errors."""
 
 import errno
 import importlib
@@ -27,16 +27,15 @@ PRINTING: Final = frozenset({"bench", "sim"})  # an object is their last line, o
 
 
 class Commands(TyperGroup):
-    """Ends any command that raises an error of ours with one sentence and a non-zero exit.
+    """Ends any command that raises a HeadwaterError with one sentence and a non-zero exit.
 
-    Who asked for JSON finds the sentence on standard output too, as `{"error": ...}`. Only the command that is wanted
-    is imported: all of them take a third of a second longer, which whoever asks a node something would wait for.
+    With JSON the sentence is also on standard output, as `{"error": ...}`. Only the wanted command is imported: all of
+    them take a third of a second longer, by which every request to a node would be slower.
     """
 
     _as_json = _prints_objects_alone = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Name all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -51,13 +50,12 @@ class Commands(TyperGroup):
         return get_command(alone)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Look whether an error is to be told as JSON: `bench --json` takes a file, and prints for people."""
+        """Find out whether errors are to be JSON: `bench --json` takes a file, and prints for people."""
         self._as_json = "--json" in args and args[:1] != ["bench"]
         self._prints_objects_alone = self._as_json and PRINTING.isdisjoint(args[:1])
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         try:
             with objects_alone() if self._prints_objects_alone else nullcontext():
                 return super().invoke(ctx)
@@ -75,7 +73,7 @@ class Commands(TyperGroup):
             _write_no_more()
             raise typer.Exit(1) from failure
         except Exception as failure:
-            wrong_usage = getattr(failure, "format_message", None)  # what Typer raises, and Click in older versions
+            wrong_usage = getattr(failure, "format_message", None)  # raised by Typer, or by Click in older versions
             if wrong_usage is None:
                 raise
             if sentence := wrong_usage():  # none where the help was printed instead
@@ -89,7 +87,7 @@ class Commands(TyperGroup):
 
 
 def _write_no_more() -> None:
-    """Let what is still buffered for standard output go nowhere: Python would try again at its end, and complain."""
+    """Discard what is still buffered for standard output: Python would try to write it at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -129,7 +129,7 @@ def node(
 
 
 async def _enter(say: Sayer, stop: asyncio.Event, service: NodeService) -> None:
-    """Start one peer, and wait until it is in the ring, has left it for good, or is told to stop."""
+    """Start one peer, and wait until it is in the ring, has left for good, or is told to stop."""
     await service.start()
     served = {} if service.metrics_url is None else {"metrics": service.metrics_url}
     say("listening", address=service.own.address, id=service.own.id.hex(), zone=service.own.zone, **served)
@@ -144,7 +144,7 @@ async def _stop_at_end_of_input(stop: asyncio.Event) -> None:
 
 
 def _delete(data: Path) -> None:
-    """Delete a node's data, and if it was the last of its cluster the directory of them all."""
+    """Delete a node's data, and with that of the last node the folder of the cluster."""
     shutil.rmtree(data, ignore_errors=True)
     with suppress(OSError):
         data.parent.rmdir()

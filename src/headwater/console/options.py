@@ -1,4 +1,4 @@
-"""Options that several commands share. Light to import: whoever asks a node something need not wait for Spark."""
+"""Options that several commands share. Fast to import, since a request to a node does not need Spark."""
 
 from pathlib import Path
 from typing import Annotated
@@ -44,7 +44,7 @@ DiscardOption = Annotated[
 
 
 def parse_limit(written: str | None) -> float | None:
-    """Read how long a run may take, in seconds."""
+    """Parse the time limit of a run, in seconds."""
     if written is None:
         return None
     limit_s = parse_duration(written) / SECOND

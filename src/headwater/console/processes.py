@@ -1,8 +1,8 @@
-"""Several nodes of this machine, each a process with a Spark of its own, as on machines of their own.
+"""Several nodes on this machine, each a process with its own Spark, as on separate machines.
 
-Every process holds one end of a pipe of ours as its standard input, and ends in good order when that ends: when we
-close it, and also when we are killed, which is the one end that we could not take care of ourselves. Each is in a
-session of its own, so that Ctrl-C reaches us alone, and nothing that it started outlives it.
+Every process has one end of a pipe of ours as its standard input, and stops in order when that is closed: when we close
+it, and also when we are killed and can do nothing. Each is in a session of its own, so that Ctrl-C reaches only us, and
+nothing that it has started outlives it.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from headwater.model.errors import ConfigError, EngineError
 from headwater.storage.temporary import delete_left_by
 
 PROCESSES_MAX: Final = 32  # each has a Java of about a gigabyte
-LINE_BYTES_MAX: Final = 1 << 16  # of what a node says; longer ones are printed by code of a flow
-STOP_S: Final = 60.0  # for a node to end in good order: what it does, then its Spark
+LINE_BYTES_MAX: Final = 1 << 16  # of a node's output; longer ones come from a flow's code
+STOP_S: Final = 60.0  # for a node to stop in order: its effect in progress, then its Spark
 
 Say = Callable[..., None]
 
 
 class Attached(StrEnum):
-    """What becomes of a node's data when whoever started it has let go of its standard input, and it ends."""
+    """What becomes of a node's data when its standard input is closed, and it stops."""
 
     KEEP = "keep"
     DELETE = "delete"
 
 
 async def end_of_input() -> None:
-    """Wait until whoever started us has let go of our standard input, or is no more."""
+    """Wait until our standard input is closed, by the process that started us or by its death."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while await reader.read(1 << 10):
@@ -44,7 +44,7 @@ async def end_of_input() -> None:
 
 
 class Said(msgspec.Struct):
-    """What a node says on its standard output (`headwater node --json`)."""
+    """An event on a node's standard output (`headwater node --json`)."""
 
     event: str
     address: str = ""
@@ -54,7 +54,7 @@ class Said(msgspec.Struct):
 
 @dataclass(slots=True)
 class NodeProcess:
-    """One of them."""
+    """One node, in a process of its own."""
 
     number: int
     process: asyncio.subprocess.Process
@@ -65,7 +65,7 @@ class NodeProcess:
 
     @property
     def name(self) -> str:
-        """How it is called when there is something to say of it."""
+        """Its name in messages."""
         return self.address or f"number {self.number}"
 
 
@@ -73,15 +73,15 @@ class NodeProcesses:
     """Some nodes, from their start to their end."""
 
     def __init__(self, words: Callable[[int], Sequence[str]], say: Say) -> None:
-        """Begin without any; `words` returns what the command of a node is told besides whom to join."""
+        """Begin without nodes; `words` returns the command line of a node, without whom to join."""
         self._words, self._say = words, say
         self._is_stopping = False
         self.nodes: list[NodeProcess] = []
-        self.all_ended = asyncio.Event()  # by themselves: there is nothing left to run
+        self.all_ended = asyncio.Event()  # by themselves
         self.died = 0
 
     async def start(self, count: int) -> None:
-        """Start so many, and wait until all are in the ring: one first, then all others."""
+        """Start so many, the first one alone and the rest at once, and wait until all are in the ring."""
         if not 1 <= count <= PROCESSES_MAX:
             raise ConfigError(f"{count} nodes are too many for one machine; use 1 to {PROCESSES_MAX}")
         first = await self._begin(1)
@@ -110,7 +110,7 @@ class NodeProcesses:
             raise EngineError(f"node {node.name} could not start, and has said why above")
 
     async def _read(self, node: NodeProcess) -> None:
-        """Hear what a node says until its end, and say how it ended if nobody asked it to."""
+        """Read a node's output until its end, and report an unexpected end."""
         assert node.process.stdout is not None
         said = b""
         while piece := await node.process.stdout.read(LINE_BYTES_MAX):
@@ -128,7 +128,7 @@ class NodeProcesses:
             self.all_ended.set()
 
     def _heard(self, node: NodeProcess, line: bytes) -> None:
-        with suppress(*UNDECODABLE):  # something else that was printed, by code of a flow
+        with suppress(*UNDECODABLE):  # not an event, but output of a flow's code
             said = msgspec.json.decode(line, type=Said)
             if said.event == "listening":
                 node.address = said.address
@@ -146,7 +146,7 @@ class NodeProcesses:
         self._say(f"a node has died ({how}); the others go on", address=node.address, nodes=left)
 
     async def stop(self) -> None:
-        """End all in good order; who takes too long is killed."""
+        """Stop all in order; one that takes too long is killed."""
         self._is_stopping = True
         for node in self.nodes:
             if node.process.stdin is not None:
@@ -161,6 +161,6 @@ class NodeProcesses:
 
 
 def _kill_all_of(node: NodeProcess) -> None:
-    """Kill what is left of a node's session."""
+    """Kill the rest of a node's session."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(node.process.pid, signal.SIGKILL)

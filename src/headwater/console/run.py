@@ -140,7 +140,7 @@ def run(
 
 
 def end_with(outcome: RunOutcome) -> None:
-    """End the command as the run ended: tell errors last, where they are seen."""
+    """Exit as the run ended, with errors last, where they are seen."""
     for app in outcome.status.apps:
         if app.error:
             fail(app.error)

@@ -1,4 +1,4 @@
-"""Running flows on an embedded node until they end, the time is up, or somebody wants to stop."""
+"""Running flows on an embedded node until they end, the time is up, or a signal asks to stop."""
 
 import logging
 import time
@@ -20,10 +20,10 @@ from headwater.workers.config import NodeConfig
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.1  # how soon an ended flow or a wish to stop is noticed
-SHOW_S: Final = 0.5  # between two pictures: a person reads no faster, and a status costs the scheduler a moment
+LOOK_S: Final = 0.1  # the delay with which an ended flow or a request to stop is noticed
+SHOW_S: Final = 0.5  # between two updates: a person reads no faster, and a status takes some of the scheduler's time
 
-DRAIN_S: Final = 5.0  # for rows under way when the time is up; what is left then stays in the store
+DRAIN_S: Final = 5.0  # for the rows under way when the time is up; the rest stays in the store
 
 
 class RunEnding(StrEnum):
@@ -36,14 +36,14 @@ class RunEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A run, told at its end."""
+    """The result of a run."""
 
     ending: RunEnding
     status: NodeStatus  # with ledgers
 
     @property
     def exit_code(self) -> int:
-        """0 for a run that went well, 1 if a flow failed, 130 after Ctrl-C."""
+        """0 for success, 1 if a flow failed, 130 after Ctrl-C."""
         if any(app.state is AppState.FAILED for app in self.status.apps):
             return 1
         return INTERRUPTED_EXIT if self.ending is RunEnding.INTERRUPTED else 0
@@ -60,9 +60,9 @@ def run_flows(
     reads: bool = True,
     on_look: Callable[[Node], None] = lambda node: None,
 ) -> RunOutcome:
-    """Run the flows together on one node, and return how it went; `on_look` is called ten times a second.
+    """Run the flows together on one node, and return the result; `on_look` is called ten times a second.
 
-    With an upgrade they go on where other versions stood; flows that do not read let through what waits, and end.
+    With an upgrade they replace other versions; flows that do not read only process their queued rows, and end.
     """
     with ExitStack() as closing:
         wish = closing.enter_context(stop_wish())
@@ -79,7 +79,7 @@ def run_flows(
             view.working("letting the last rows through")
             _drain(node, apps)
         for app in apps:
-            node.halt(app)  # one that has ended stays as it is
+            node.halt(app)  # does nothing to an app that has ended
         outcome = RunOutcome(ending, node.status(ledgers=True))
         view.working("stopping")
         return outcome

@@ -1,7 +1,7 @@
-"""Where the console writes.
+"""The consoles that commands write to.
 
-Spark's launcher inherits our standard output and error, so the runtime points both at a log file while Spark starts.
-What people watch is written to a duplicate made before that.
+Spark's launcher inherits our standard output and error, so the runtime redirects both to a log file while Spark starts.
+A console writes to a duplicate made before that.
 """
 
 import codecs
@@ -21,16 +21,16 @@ from headwater.runtime.logs import written_out
 
 
 class Screen(Console):
-    """A console on which nothing works the terminal but what is drawn: names, lines and errors are others' words."""
+    """A console that prints no control characters of foreign texts: names, lines and errors."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Return what is drawn, with what is not printable written out."""
+        """Return what is drawn, with unprintable characters escaped."""
         for one in super().render(renderable, options):
             yield one if one.control else one._replace(text=written_out(one.text))
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Return a console on standard output or error that goes on working while Spark starts."""
+    """Return a console on standard output or error that works even while Spark starts."""
     return Screen(file=_duplicate(sys.stderr if stderr else sys.stdout), highlight=False)
 
 
@@ -44,21 +44,21 @@ def _duplicate(stream: TextIO) -> TextIO:
 
 
 def tell(sentence: str) -> None:
-    """Tell the user something on standard output."""
+    """Print a sentence on standard output."""
     print(written_out(sentence), flush=True)
 
 
 def fail(sentence: str) -> None:
-    """Tell the user on standard error what went wrong."""
+    """Print an error on standard error."""
     print(written_out(f"error: {sentence}"), file=sys.stderr, flush=True)
 
 
-_objects_go_to: list[TextIO] = []  # standard output as it was, while it is for objects alone
+_objects_go_to: list[TextIO] = []  # the real standard output, while that is reserved for objects
 
 
 @contextmanager
 def objects_alone() -> Iterator[None]:
-    """Keep standard output for objects: what else is printed, as by code of a flow, goes to standard error."""
+    """Reserve standard output for objects: other output, as of a flow's code, goes to standard error."""
     _objects_go_to.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -68,7 +68,7 @@ def objects_alone() -> Iterator[None]:
 
 
 def print_object(told: Any) -> None:
-    """Print one JSON object on a line of standard output; where that is not UTF-8, in ASCII, which is JSON as well."""
+    """Print one JSON object on a line of standard output, in ASCII if that is not UTF-8."""
     output = _objects_go_to[-1] if _objects_go_to else sys.stdout
     is_utf8 = output.encoding is None or codecs.lookup(output.encoding).name == "utf-8"
     text = msgspec.json.encode(told).decode() if is_utf8 else json.dumps(msgspec.to_builtins(told))

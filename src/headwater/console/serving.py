@@ -1,4 +1,4 @@
-"""How a command serves until it is told to stop, and what it says meanwhile."""
+"""How a command serves until it is told to stop, and what it prints meanwhile."""
 
 import asyncio
 import signal
@@ -14,15 +14,14 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Sayer:
-    """Says what happens, for people or for programs."""
+    """Prints events, for people or as JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
-        """Write to standard output."""
         self._as_json = as_json
         self._console = screen()
 
     def __call__(self, what: str, **facts: object) -> None:
-        """Say one thing."""
+        """Print one event."""
         if self._as_json:
             print_object({"event": what, **facts})
             return
@@ -31,7 +30,7 @@ class Sayer:
 
 
 async def any_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of these has ended, and end the others; raises what one of them raises."""
+    """Wait until one of these has ended, and cancel the others; raises what that one raises."""
     tasks = [asyncio.create_task(one) for one in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -44,7 +43,7 @@ async def any_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 def serve_until_told(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Serve until a signal comes: the first is a wish to stop in good order, the second ends it."""
+    """Serve until a signal: the first one asks for a stop in order, the second one interrupts."""
 
     async def until_told() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -67,7 +66,7 @@ def serve_until_told(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 def run_unless_told(doing: Coroutine[Any, Any, T]) -> T:
-    """Do something to its end. A signal has it end early in good order, a second one at once; both interrupt."""
+    """Run a coroutine to its end. A signal cancels it, and a second one its clean-up; it raises KeyboardInterrupt."""
 
     async def until_told() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(doing)

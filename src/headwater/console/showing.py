@@ -1,4 +1,4 @@
-"""What a cluster tells, drawn for people: an app over its tree, apps, nodes. For programs there is `--json`."""
+"""Prints a cluster's answers for people: an app with its tree, apps, nodes. Programs use `--json`."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ STATE_STYLES = {
     "deploying": "yellow",
     "nodes away": "yellow",
 }
-NOTE_COLUMNS: Final = 40  # of a terminal, for what is to be said of a node; in a pipe it stays one line
+NOTE_COLUMNS: Final = 40  # the least width of a node's notes on a terminal; in a pipe they are one line
 WIDE: Final = 10_000  # columns: more than any list has
 
 
@@ -41,7 +41,7 @@ WIDE: Final = 10_000  # columns: more than any list has
 
 @dataclass(slots=True)
 class Branch:
-    """A node in an app's tree, and those below it."""
+    """A node in an app's tree, with its children."""
 
     address: str
     part: PartLine | None = None  # None: it only passes rows on
@@ -49,7 +49,7 @@ class Branch:
 
 
 def tree_of(parts: list[PartLine]) -> list[Branch]:
-    """Put the nodes of an app together to its tree: those at the top are roots, of which there is one at rest."""
+    """Build an app's tree from its nodes: those at the top are roots, of which there is one unless the ring changes."""
     above: dict[str, str] = {}
     for part in parts:
         way = [part.node, *part.above]
@@ -67,7 +67,7 @@ def tree_of(parts: list[PartLine]) -> list[Branch]:
 
 
 def _leads_back(address: str, above: dict[str, str]) -> bool:
-    """Whether the way up from a node comes back to it, as it may look while the ring is changing."""
+    """Whether the path up from a node returns to it, as is possible while the ring is changing."""
     seen, at = {address}, above.get(address)
     while at is not None and at not in seen:
         seen.add(at)
@@ -76,10 +76,10 @@ def _leads_back(address: str, above: dict[str, str]) -> bool:
 
 
 def show_status(console: Console, told: StatusTold) -> None:
-    """Print an app: its tree, with what runs on every node, its ledger, and what is wrong.
+    """Print an app: its tree, with what runs on every node, its ledger, and its problems.
 
-    Only the tree is fitted into the screen. A sentence stays one line, which a terminal breaks by itself: half of the
-    path at which an error was made is of no use to anybody.
+    Only the tree is fitted to the screen. A sentence is one line, which the terminal wraps: half of a path would be
+    useless.
     """
     head = Text.assemble(
         (told.name, "bold"),
@@ -94,10 +94,10 @@ def show_status(console: Console, told: StatusTold) -> None:
 
 
 def tree_table(parts: list[PartLine]) -> Table:
-    """Return the tree with a line for every node, source, chain and sink; it fits into 80 columns.
+    """Return the tree with a line for every node, source, chain and sink, in 80 columns.
 
-    Where there is no room it is the tree that is cut: half of a figure would be read as another figure. Rich takes room
-    away from columns that may wrap, so the tree is in one, and its lines are such as never do.
+    If there is too little room the tree is cut, since a part of a figure would be read as another figure. Rich narrows
+    columns that may wrap, so the tree is one of these, with lines that never do.
     """
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, expand=False)
     table.add_column(_one_line("the app's tree"))
@@ -113,7 +113,7 @@ def _one_line(*parts: str | Text | tuple[str, str]) -> Text:
 
 
 def _add_branch(table: Table, branch: Branch, lead: str, elbow: str, guide: str) -> None:
-    """Add a node, what it has, and the nodes below it; `lead` stands before its first line, `guide` before others."""
+    """Add a node, its part, and its children; `lead` comes before its first line, `guide` before the others."""
     part = branch.part
     zone = "passes rows on" if part is None else part.zone
     table.add_row(_one_line((lead + elbow, "dim"), (branch.address, "bold"), (f"  {zone}", "dim")))
@@ -222,7 +222,7 @@ def show_nodes(console: Console, told: NodesTold) -> None:
 
 
 def show_logs(console: Console, told: LogsTold) -> None:
-    """Print lines of logs, each as long as it is."""
+    """Print log lines in their full length."""
     for line in told.lines:
         at = dt.datetime.fromtimestamp(line.at_us / 1e6).astimezone()
         console.print(Text(f"{at:%Y-%m-%d} {line.node} {line.text}"), soft_wrap=True)
@@ -235,7 +235,7 @@ def _list(*headings: str) -> Table:
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as it is, also beyond the screen: half of an id or an address is of no use to anybody."""
+    """Print a table in its full width, even beyond the screen: half of an id or an address would be useless."""
     needed = Measurement.get(console, console.options.update(max_width=WIDE), table).maximum
     console.width = max(console.width, needed)
     console.print(table)

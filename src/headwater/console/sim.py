@@ -24,8 +24,8 @@ from headwater.sim.troubled import NODES_MAX, beyond_limits
 from headwater.workers.config import cores_here
 
 SEEDS: Final = 100
-SEEDS_AT_ONCE: Final = 8  # handed to a worker together: few enough that progress shows
-LINE_S: Final = 10.0  # between two lines of progress: one sees that it goes on, and a log of an hour stays readable
+SEEDS_AT_ONCE: Final = 8  # per task of a worker: few enough for smooth progress
+LINE_S: Final = 10.0  # between two lines of progress: it is seen to go on, and the log of an hour stays readable
 LATELY_TOLD: Final = 24  # events that are printed with a failure
 FAILURES_TOLD: Final = 20  # in full; beyond that only the commands
 
@@ -97,7 +97,7 @@ def _refuse_nonsense(seeds: int, seed: int | None, nodes: int | None, workers: i
 
 
 def _refuse_unwritable(report: Path | None) -> None:
-    """Refuse a report that could not be written in the end: hours may lie between."""
+    """Refuse a report that could not be written, before the run, which may take hours."""
     if report is not None and not report.parent.is_dir():
         raise ConfigError(f"--report {report}: there is no directory {report.parent}; make it first")
     if report is not None and report.is_dir():
@@ -122,7 +122,7 @@ class Tally:
     failed: int = 0
 
     def add(self, outcome: StoryOutcome) -> None:
-        """Take note of how one story ended."""
+        """Add the outcome of one story."""
         self.outcomes.append(outcome)
         self.failed += outcome.failure is not None
 
@@ -140,7 +140,7 @@ class Tally:
         return beyond_limits(self.excused(), sum(one.apps for one in self.outcomes))
 
     def report(self) -> dict[str, Any]:
-        """Return what is kept of a run."""
+        """Return the record of a run."""
         outcomes = sorted(self.outcomes, key=lambda outcome: outcome.seed)
         healed = sorted(one.healed_in_s for one in outcomes if one.healed_in_s is not None)
         return {
@@ -170,7 +170,7 @@ def _quantile(ordered: list[float], share: float) -> float | None:
 
 
 def _counts(sizes: Iterator[int]) -> dict[str, int]:
-    """Return how many rings there were of each span of sizes."""
+    """Return how many rings had a size in each range."""
     spans = {
         "3-4": range(3, 5),
         "5-8": range(5, 9),
@@ -190,7 +190,7 @@ def _some(seeds: range, faults: str, nodes: int | None, subject: Subject) -> lis
 
 
 def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, workers: int) -> Iterator[StoryOutcome]:
-    """Let stories happen over processes, and yield how each ended, as they come."""
+    """Simulate stories in several processes, and yield each outcome as it comes."""
     parts = [seeds[start : start + SEEDS_AT_ONCE] for start in range(0, len(seeds), SEEDS_AT_ONCE)]
     if workers == 1:
         for part in parts:
@@ -208,7 +208,7 @@ def _outcomes(seeds: range, faults: str, nodes: int | None, subject: Subject, wo
 def with_progress(
     console: Console, outcomes: Iterable[StoryOutcome], seeds: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[StoryOutcome]:
-    """Yield the outcomes, and show meanwhile how far they have come: as a bar, or line by line where there is none."""
+    """Yield the outcomes, and show progress meanwhile: as a bar, or as lines without a terminal."""
     return _with_bar(console, outcomes, seeds) if console.is_terminal else _with_lines(console, outcomes, seeds, clock)
 
 
@@ -246,7 +246,7 @@ def _line_printer(console: Console) -> Any:
 
 
 def _print_subject(console: Console, subject: Subject) -> None:
-    """Say what has to arrive, and how far it has come meanwhile: a flow without an end runs for a while."""
+    """Say what has to arrive, and the progress of preparing it: a flow without an end runs for a while."""
     console.print("first on a node that nothing disturbs, to know what has to arrive", markup=False)
     with console.status("reading") as shown:
         _, expected = prepared(subject, lambda flow, rows, s: shown.update(f"{flow}: {rows:,} rows in {s:,.1f} s"))

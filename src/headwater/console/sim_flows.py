@@ -1,4 +1,4 @@
-"""A user's own flows in the simulator: loaded once in every process, with what they give undisturbed."""
+"""A user's own flows in the simulator: loaded once in every process, with their undisturbed results."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from headwater.sim.story import StoryOutcome, told
 from headwater.sim.targets import Outputs
 from headwater.sim.troubled import Broken
 
-ROWS: int = 1_000  # of an application's source, unless said
+ROWS: int = 1_000  # of an application's source, unless given
 RATE: float = 50.0  # so that rows are under way while faults strike
 
 Prepared = tuple[list[Graph], Mapping[str, Outputs]]
@@ -27,7 +27,7 @@ Tell = Callable[[str, int, float], None]  # a flow, its rows so far, and the vir
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the stories are about: nothing but apps without rows, or flows of the user's."""
+    """What is simulated: apps without rows, or the user's flows."""
 
     flow: str | None = None
     rows: int | None = None
@@ -35,7 +35,6 @@ class Subject:
     settings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         if self.flow is None and (self.rows is not None or self.rate is not None or self.settings):
             raise ConfigError("--rows, --rate and --set are about a flow: say which, as in `headwater sim FLOW.py`")
         if self.rows is not None and self.rows < 1:
@@ -45,7 +44,7 @@ class Subject:
 
     @property
     def written(self) -> str:
-        """How the user names it, for the command that replays a story: as a shell reads it."""
+        """The arguments that replay a story, quoted for a shell."""
         if self.flow is None:
             return ""
         said = (("--rows", self.rows), ("--rate", self.rate), *(("--set", one) for one in self.settings))
@@ -55,18 +54,18 @@ class Subject:
     def story(
         self, seed: int, faults: str, nodes: int | None, tell: Callable[[str], None] | None = None
     ) -> StoryOutcome:
-        """Let the story of a seed happen."""
+        """Simulate the story of a seed."""
         if self.flow is None:
             return told(seed, faults, nodes, tell)
         graphs, expected = prepared(self)
         return FlowStory(graphs, expected, seed, faults, nodes, written=self.written, tell=tell).run()
 
 
-_PREPARED: dict[Subject, Prepared] = {}  # compiled, and run undisturbed, once in every process
+_PREPARED: dict[Subject, Prepared] = {}  # compiled, and run undisturbed, once per process
 
 
 def prepared(subject: Subject, tell: Tell = lambda flow, rows, seconds: None) -> Prepared:
-    """Return the flows, and what they give on one engine that nothing disturbs; `tell` hears how far that has come."""
+    """Return the flows with their results on one undisturbed engine; `tell` reports the progress."""
     if subject not in _PREPARED:
         _PREPARED[subject] = _prepare(subject, tell)
     return _PREPARED[subject]
@@ -92,7 +91,7 @@ def _ends(subject: Subject) -> Ends:
 
 
 def _refuse_worldly(graph: Graph) -> None:
-    """Refuse what cannot be imagined: brokers, and Spark SQL."""
+    """Refuse what cannot be simulated: brokers, and Spark SQL."""
     for name, spec in graph.sources.items():
         if spec.blocking:
             raise FlowError(f"source {name!r} ({spec.kind}) of flow {graph.name!r} waits for the world outside")

@@ -17,7 +17,7 @@ from headwater.model.quoting import plural
 
 
 def print_summary(console: Console, outcome: RunOutcome, *, store_kept: bool) -> None:
-    """Tell how each app did, and what the node went through."""
+    """Print the result of each app, and of the node."""
     node = between(None, outcome.status)
     for app in node.apps:
         _print_app(console, app, outcome.ending, store_kept)
@@ -121,7 +121,7 @@ def _print_node(console: Console, node: NodeFigures) -> None:
 
 
 def print_json(outcome: RunOutcome) -> None:
-    """Print the run as one object on one line: the first app's keys on top, all apps below `apps` if there are more."""
+    """Print the run as one object on one line: the first app's keys on top, all apps under `apps` if there are more."""
     print_object(told(outcome))
 
 

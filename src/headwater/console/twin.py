@@ -20,7 +20,7 @@ from headwater.model.errors import ConfigError
 from headwater.twin.query import QueryEnding, StructuredStatus, check_expressible, run_structured
 
 TELL_S: Final = 2.0  # between two lines of progress
-LOOK_S: Final = 0.1  # how soon a wish to stop is noticed
+LOOK_S: Final = 0.1  # the delay with which a request to stop is noticed
 
 
 def run_twin(
@@ -48,7 +48,7 @@ def run_twin(
 
 
 class _Progress:
-    """Tells how many rows have come and gone, every now and then."""
+    """Prints the rows read and written from time to time."""
 
     def __init__(self, console: Console, wish: StopWish) -> None:
         self._console, self._wish = console, wish
@@ -56,7 +56,7 @@ class _Progress:
         self._listening = False
 
     def show(self, status: StructuredStatus) -> None:
-        if not self._listening:  # Spark, once started, has put its own handler for Ctrl-C in place
+        if not self._listening:  # Spark installs its own handler for Ctrl-C when it starts
             self._listening = True
             self._wish.listen()
         if time.monotonic() - self._told_at >= TELL_S:
@@ -69,7 +69,7 @@ class _Progress:
 
 @contextmanager
 def _granted(wish: StopWish) -> Iterator[threading.Event]:
-    """Return an event that is set when somebody wishes to stop."""
+    """Return an event that is set when a signal asks to stop."""
     stop, over = threading.Event(), threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""What users ask of any node of a cluster: `submit`, `status`, `nodes`, `upgrade`, `stop`, `drain`, `logs`."""
+"""Users' requests to any node of a cluster: `submit`, `status`, `nodes`, `upgrade`, `stop`, `drain`, `logs`."""
 
 import time
 from collections.abc import Callable
@@ -21,8 +21,8 @@ TO: Final = "HEADWATER_TO"
 ToOption = Annotated[str, typer.Option("--to", metavar="HOST:PORT", envvar=TO, help="A node of the cluster.")]
 
 
-# What is on the command line goes before the environment, also where it says the other of two that exclude each other.
-# Typer reads it first, so that its source is known when that of the environment is read.
+# The command line takes precedence over the environment, even for the other one of two options that exclude each other.
+# Typer reads it first, so its source is known when that of the environment is read.
 
 
 def _certs_unless_insecure(context: typer.Context, value: Path | None) -> Path | None:
@@ -80,8 +80,8 @@ TimeoutOption = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait no longer once nothing has come of it for so long.")
 ]
 HERE = "127.0.0.1:7100"
-TRIED: Final = " (tried "  # what follows in a trouble's words changes by the second
-SILENT_LOOKS: Final = 10  # for which a node may be silent that is leaving: the others hear of it one by one
+TRIED: Final = " (tried "  # the part of a trouble's text that changes every second
+SILENT_LOOKS: Final = 10  # for which a node that leaves may be silent: the others hear of it one by one
 
 
 def submit(
@@ -151,7 +151,7 @@ def _cause(error: str) -> str:
 
 
 class _Troubles:
-    """Says what keeps an app from running, whenever that changes."""
+    """Prints what keeps an app from running, whenever that changes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -358,7 +358,7 @@ def upgrade(
 
 
 def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
-    """Tell what becomes of what an app keeps."""
+    """Return what becomes of the state of an app."""
     named = (
         ("goes on", told.kept),
         ("begins with nothing", told.begun),
@@ -372,7 +372,7 @@ def _upgrade_words(told: UpgradeTold, *, only_checked: bool) -> str:
 
 
 class _Progress:
-    """Says how far an upgrade is, whenever that changes."""
+    """Prints the progress of an upgrade, whenever that changes."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._said = console, ""

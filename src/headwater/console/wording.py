@@ -45,7 +45,7 @@ def share(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     if seconds < 0.0995:
         return f"{seconds * 1e3:.0f} ms"
     if seconds < 9.95:

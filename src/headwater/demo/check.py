@@ -1,6 +1,6 @@
-"""What the demo's apps must have written, worked out from the readings themselves: every one counts, and once.
+"""What the demo's apps must have written, computed from the readings themselves: each counts exactly once.
 
-The readings are made by a pure function of their number, so what was put in is known without having been watched.
+The readings are a pure function of their number, so the input is known without having been recorded.
 """
 
 import datetime as dt
@@ -18,21 +18,21 @@ from headwater.demo.flow import HOT, LOUD, is_plausible, with_heat_index
 WINDOW_S: Final = 300
 
 Row = dict[str, Any]
-Told = list[str]  # what is wrong, in words; empty: nothing
+Told = list[str]  # what is wrong, in words
 
 
 def made(sensors: int, rows: int) -> pa.RecordBatch:
-    """Return what was put in."""
+    """Return the input."""
     return CityRows(sensors)(0, rows)
 
 
 def written(file: Path) -> list[Row]:
-    """Return what came out."""
+    """Return the output."""
     return [orjson.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
 
 
 def check_air(readings: pa.RecordBatch, out: list[Row]) -> Told:
-    """Every plausible reading of a sensor once, in order, and counted on."""
+    """Check that every plausible reading of a sensor is there once, in order, and that the sensor's count goes on."""
     expected: dict[str, list[str]] = defaultdict(list)
     for row in readings.filter(is_plausible(readings)).select(["sensor", "timestamp"]).to_pylist():
         expected[row["sensor"]].append(_instant(row["timestamp"]))
@@ -49,13 +49,13 @@ def check_air(readings: pa.RecordBatch, out: list[Row]) -> Told:
 
 
 def check_heat(readings: pa.RecordBatch, out: list[Row]) -> Told:
-    """Every hot reading once."""
+    """Check that every hot reading is there once."""
     hot = with_heat_index(readings).to_pylist()
     return _same(((row["sensor"], row["timestamp"]) for row in hot if _above(row["feels_like"], HOT)), out)
 
 
 def check_noise(readings: pa.RecordBatch, out: list[Row]) -> Told:
-    """Every loud reading once."""
+    """Check that every loud reading is there once."""
     return _same(((row["sensor"], row["timestamp"]) for row in readings.to_pylist() if _above(row["sound"], LOUD)), out)
 
 
@@ -72,7 +72,7 @@ def _same(expected: Iterable[tuple[str, Any]], out: list[Row]) -> Told:
 
 
 def check_cities(readings: pa.RecordBatch, out: list[Row]) -> Told:
-    """Every window of every city once, with as many readings as it had."""
+    """Check that every window of every city is there once, with the number of its readings."""
     wanted: Counter[tuple[str, float]] = Counter()
     for row in readings.select(["city", "timestamp"]).to_pylist():
         at = row["timestamp"].timestamp()

@@ -36,7 +36,7 @@ from headwater.storage.temporary import Temporary, sweep
 ZONES: Final = ("north", "north", "north", "centre", "centre", "centre", "south", "south")
 SENSORS: Final = 200
 LOOK_S: Final = 0.5
-SETTLE_S: Final = 60.0  # for the last rows, on a machine that has other things to do
+SETTLE_S: Final = 60.0  # for the last rows, on a busy machine
 JOINS, LEAVES, DIES = 0.2, 0.45, 0.7  # when a peer joins, one leaves and a worker dies, as a share of the time
 LATE_SHARE: Final = 0.6  # of the time that is left for the app that comes with the joining peer
 
@@ -72,13 +72,13 @@ def demo(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo is going to do."""
+    """The parameters of the demo."""
 
     directory: Path
     limit_s: float
     rate: int
     rows: int  # of every app
-    late_rows: int  # of the one that comes later
+    late_rows: int  # of the late one
 
     @property
     def flows(self) -> Path:
@@ -86,7 +86,7 @@ class Plan:
         return self.directory / "demo_flow.py"
 
     def write_flows(self) -> None:
-        """Write the file: the one that ships with Headwater, with our settings."""
+        """Write the file that ships with Headwater, with these parameters."""
         settings = {
             "SENSORS": SENSORS,
             "RATE": float(self.rate),
@@ -101,7 +101,7 @@ class Plan:
         self.flows.write_text(text, encoding="utf-8")
 
     def rows_of(self, app: str) -> int:
-        """Return how many readings an app gets."""
+        """Return the number of readings for an app."""
         return self.late_rows if app == "noise" else self.rows
 
 
@@ -135,10 +135,10 @@ class Show:
     _owners: dict[str, NodeService] = field(default_factory=dict)  # by app
     _began: float = 0.0
     _facts: dict[str, Any] = field(default_factory=dict)
-    _latencies: dict[str, list[Latency]] = field(default_factory=dict)  # by app, as they were seen
+    _latencies: dict[str, list[Latency]] = field(default_factory=dict)  # by app, one per look
 
     async def run(self) -> "DemoStory":
-        """Run everything, and return how it went."""
+        """Run everything, and return the result."""
         self.plan.write_flows()
         with Temporary("peers") as data:
             self._nodes = LocalNodes(data, spark=self.spark)
@@ -188,7 +188,7 @@ class Show:
         self._say(f"{app} is submitted to {reached}, its sensors are at {sensors}")
 
     async def _watch(self) -> list[StatusTold]:
-        """Show how the apps are until all have finished, while things happen; return how they are then."""
+        """Show the apps until all have finished, while peers join and leave; return their final statuses."""
         acting = asyncio.ensure_future(self._act())
         gives_up = self._began + self.plan.limit_s + SETTLE_S
         before: list[StatusTold] = []
@@ -235,7 +235,7 @@ class Show:
         await self._submit("noise", to=node, at=node)
 
     async def _leave(self) -> None:
-        """Let a peer leave for good on which state is, and that is no app's own: what runs there moves elsewhere."""
+        """Drain the busiest peer that owns no app and reads no source."""
         busy = [node for node in self._nodes.nodes if self._can_go(node)]
         node = max(busy, key=lambda one: one.machine.hosting.load)
         name, runs = self._names[node.own.address], sorted(node.machine.hosting.hosted)
@@ -269,7 +269,7 @@ def _are_at_rest(before: Sequence[StatusTold], apps: Sequence[StatusTold]) -> bo
 
 
 def _wrong(plan: Plan, apps: Sequence[StatusTold]) -> list[str]:
-    """Return all that is not as it should be: rows that wait, ledgers, and what was written."""
+    """Return everything that is wrong: waiting rows, ledgers, and what was written."""
     wrong = []
     for app in apps:
         expected = plan.rows_of(app.name)
@@ -286,7 +286,7 @@ def _wrong(plan: Plan, apps: Sequence[StatusTold]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class DemoStory:
-    """What the demo has to tell at its end."""
+    """The result of the demo."""
 
     plan: Plan
     apps: list[StatusTold]
@@ -310,7 +310,6 @@ class DemoStory:
         return {"apps": apps, **self.facts, "directory": str(self.plan.directory), "wrong": self.wrong}
 
     def print(self, console: Console) -> None:
-        """Tell it."""
         console.print()
         console.print(story_table(self.apps, self.latencies))
         console.print()

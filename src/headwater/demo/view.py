@@ -1,6 +1,6 @@
-"""What is seen of the demo: on a terminal of 80 by 24 a picture that is drawn again and again, elsewhere lines.
+"""The display of the demo: on a terminal of 80 by 24 a picture that is redrawn, elsewhere lines.
 
-The picture has a line for every app, the tree of each with what runs where, and the last things that happened.
+The picture has a line for every app, each app's tree with what runs where, and the latest events.
 """
 
 import time
@@ -24,14 +24,14 @@ from headwater.console.showing import STATE_STYLES, Branch, tree_of
 from headwater.engine.status import Latency
 
 EVENTS_SHOWN: Final = 4
-TREE_WIDTH: Final = 25  # three beside one another in 80 columns
+TREE_WIDTH: Final = 25  # three side by side in 80 columns
 PLAIN_LINE_S: Final = 5.0
 REFRESHES_PER_S: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """How everything is."""
+    """What is displayed."""
 
     elapsed_s: float
     limit_s: float
@@ -40,16 +40,16 @@ class Picture:
 
 
 class DemoView(Protocol):
-    """Shows the demo to somebody."""
+    """Displays the demo."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Begin the display."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the screen tidy."""
+        """End the display in order."""
         ...
 
     def working(self, message: str) -> None:
@@ -57,42 +57,39 @@ class DemoView(Protocol):
         ...
 
     def happened(self, at_s: float, message: str) -> None:
-        """Show that something has happened."""
+        """Show an event."""
         ...
 
     def show(self, picture: Picture) -> None:
-        """Show how everything is."""
+        """Show the present state."""
         ...
 
 
 class PlainDemo:
-    """A line for every app now and then, one for whatever happens, and its tree whenever that has changed."""
+    """Prints a line per app from time to time, one per event, and an app's tree whenever that has changed."""
 
     def __init__(self, console: Console) -> None:
-        """Write to this console."""
         self._console = console
         self._next_line = 0.0
         self._trees: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        """Nothing to prepare."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to tidy up."""
+        """Do nothing."""
 
     def working(self, message: str) -> None:
         """Print what is being done."""
         self._print(f"{message} ...")
 
     def happened(self, at_s: float, message: str) -> None:
-        """Print what has happened."""
         self._print(f"{_clock(at_s)}  {message}")
 
     def show(self, picture: Picture) -> None:
-        """Print a line for every app, but not too often, unless its tree is new: it may have ended by the next."""
+        """Print a line for every app, but not too often, unless its tree is new: it may have ended by the next call."""
         is_due = time.monotonic() >= self._next_line
         if is_due:
             self._next_line = time.monotonic() + PLAIN_LINE_S
@@ -113,26 +110,22 @@ class PlainDemo:
 
 
 class LiveDemo:
-    """The picture."""
+    """Draws the picture on a terminal."""
 
     def __init__(self, console: Console) -> None:
-        """Draw on this console."""
         self._live = Live(console=console, refresh_per_second=REFRESHES_PER_S, transient=True)
         self._events: deque[Text] = deque(maxlen=EVENTS_SHOWN)
 
     def __enter__(self) -> Self:
-        """Take the screen."""
         self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back."""
         self._live.stop()
 
     def working(self, message: str) -> None:
-        """Show a spinner."""
         self._live.update(Spinner("dots", text=f" {message} ..."), refresh=True)
 
     def happened(self, at_s: float, message: str) -> None:
@@ -141,7 +134,6 @@ class LiveDemo:
         self._events.append(event)
 
     def show(self, picture: Picture) -> None:
-        """Draw it."""
         self._live.update(drawn(picture, list(self._events)), refresh=True)
 
 
@@ -188,7 +180,7 @@ def app_table(apps: Sequence[StatusTold]) -> Table:
 
 
 def story_table(apps: Sequence[StatusTold], latencies: Mapping[str, Sequence[Latency]]) -> Table:
-    """Return a line for every app, as it is told at the end: p50 as it was in the middle, p99 as it was at worst."""
+    """Return a line for every app at the end: the median of p50, and the worst p99."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("app", no_wrap=True, min_width=7)
     table.add_column("", no_wrap=True, min_width=9)
@@ -215,7 +207,7 @@ def _rate(app: StatusTold) -> float:
 
 
 def latency_at_sink(app: StatusTold) -> Latency | None:
-    """Return how long the latest rows took to the app's slowest sink; None: there were none of late."""
+    """Return the recent latency of the app's slowest sink; None if it had no rows lately."""
     sinks = [sink.latency for part in app.parts for sink in part.sinks if sink.latency.p50 is not None]
     return max(sinks, key=lambda latency: latency.p99 or 0.0, default=None)
 
@@ -241,7 +233,7 @@ def _tree(app: StatusTold, names: Mapping[str, str]) -> RenderableType:
 
 
 def tree_lines(app: StatusTold, names: Mapping[str, str]) -> list[Text]:
-    """Return the tree of an app, a line for every node, with what runs there in short."""
+    """Return the tree of an app, a line per node, with what runs there."""
     lines: list[Text] = []
     for root in tree_of(app.parts):
         _add(lines, root, names, "", "")
@@ -258,6 +250,6 @@ def _add(lines: list[Text], branch: Branch, names: Mapping[str, str], elbow: str
 
 
 def _runs(part: PartLine) -> str:
-    """Tell in a few words what a node has of an app."""
+    """Return in a few words what a node runs of an app."""
     chains = [instance.name.rpartition(" → ")[2] for instance in part.instances]
     return " ".join(["▸" for _ in part.sources] + chains + ["◂" for _ in part.sinks])

@@ -1,1 +1,1 @@
-"""What runs next on this node, and what a turn does: queues, policies, turns, routing, ledger. Pure."""
+"""Which queue runs next on this node, and what a turn does: queues, policies, turns, routing, ledger. Pure."""

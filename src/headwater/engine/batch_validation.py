@@ -1,10 +1,10 @@
-"""Rows that another node has sent, looked at before they are kept: whoever reads a queue believes what lies there.
+"""Validates rows of other nodes before they are stored, since readers of a queue trust what is in it.
 
-Arrow looks for nothing when it reads a batch: offsets that point anywhere are followed, in this process, and a few
-bytes unpack to gigabytes. How much a batch says that it holds is counted before (`engine/measuring.py`). A batch that
-cannot be read at all would stop a worker with every attempt, or the pump of all sinks. What is looked at is the form:
-that all of a batch lies within its bytes, and that it has the columns and the rows it says. What the rows mean is not:
-a text that is no UTF-8, or a time beyond midnight, is its flow's business.
+Arrow validates nothing when it reads a batch: it follows offsets that point anywhere, in this process, and a few bytes
+can unpack to gigabytes. How much a batch claims to hold is counted before (`engine/measuring.py`). A batch that cannot
+be read would stop a worker with every attempt, or the pump of all sinks. Validation is about form: all of a batch lies
+within its bytes, and it has the columns and rows that it claims. The meaning is left to the flow: a text that is not
+UTF-8, or a time beyond midnight, is no error here.
 """
 
 import struct
@@ -20,23 +20,22 @@ from headwater.model.batch import STAMPS_MAX, Entry, decode_batch
 from headwater.model.errors import StoreError
 
 STAMP_ROWS_MAX: Final = 1 << 32  # sums of them are written in 64 bits
-INSTANT_MAX: Final = 1 << 62  # of a clock, in microseconds; differences are written in 64 bits, too
-UNFOLDED_BYTES_MAX: Final = 256 << 20  # of one batch when every row has its value to itself, as Python's objects do
-SCHEMAS_MAX: Final = 1_000  # whose form is remembered
+INSTANT_MAX: Final = 1 << 62  # of a clock, in microseconds; differences must also fit in 64 bits
+UNFOLDED_BYTES_MAX: Final = 256 << 20  # of one batch if every row has its own copy of its values, as in Python
+SCHEMAS_MAX: Final = 1_000  # whose storage form is cached
 _DAMAGED: Final = (pa.ArrowException, OSError, EOFError, StopIteration, struct.error, IndexError, OverflowError)
 
 
 class Admitting:
-    """Looks at the rows of other nodes."""
+    """Validates rows, with a cache of schemas."""
 
     def __init__(self) -> None:
-        """Know no schemas."""
         self._forms: dict[int, pa.Schema] = {}
         self._folds: dict[int, bool] = {}  # whether rows of a schema can share values
-        self._bytes = 0  # of the schemas of these, as they are stored
+        self._bytes = 0  # the stored size of these schemas
 
     def check(self, entry: Entry, known: KnownSchema) -> None:
-        """Raise StoreError unless an entry's batch is one of this schema, whole, and of as many rows as it says."""
+        """Raise StoreError unless an entry's batch is complete, of this schema and of the claimed number of rows."""
         check_header(entry)
         try:
             batch = self._read(entry.payload, known)
@@ -77,7 +76,7 @@ class Admitting:
 
 
 def check_header(entry: Entry) -> None:
-    """Raise StoreError unless what an entry says beside its rows can be true; one without rows is a mark alone."""
+    """Raise StoreError unless an entry's header is possible; an entry without rows must be a mark alone."""
     if not 0 <= entry.enqueued_us < INSTANT_MAX or len(entry.stamps) > STAMPS_MAX:
         raise StoreError("an entry is of a time that there cannot be, or of too many samples")
     for stamp in entry.stamps:
@@ -88,7 +87,7 @@ def check_header(entry: Entry) -> None:
 
 
 def _in_form(column: pa.Array) -> pa.Array:
-    """Return what lies in a column as of another type, but for what is nested: there is no way but reading it so."""
+    """Return a column as its storage form; nested types cannot be viewed so, and are read as that form instead."""
     column.validate()
     if column.type.id in _PLAIN or pa.types.is_decimal(column.type):
         return column.view(form_of(column.type))
@@ -98,7 +97,7 @@ def _in_form(column: pa.Array) -> pa.Array:
 
 
 def form_of(kind: pa.DataType) -> pa.DataType:
-    """Return a type that lies in memory as this one does, and of which every value is a good one."""
+    """Return the type with the same memory layout of which every value is valid."""
     if (plain := _PLAIN.get(kind.id)) is not None:
         return plain
     if pa.types.is_decimal(kind):

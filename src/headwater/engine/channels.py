@@ -1,13 +1,13 @@
-"""Rows on their way to another node: numbered where they lie, kept until the other end has them, taken there once.
+"""Rows on their way to another node: a durable send log, acknowledged cumulatively and received exactly once.
 
 A node has one queue for every instance it deals with. Where the instance runs, workers take the rows; anywhere else
-the same queue is an **outbox**: its entries go to the node that runs the instance, under the numbers they have in this
-queue, and are deleted when that node says that they are durable there. The receiver keeps, for every sender, up to
-which number it has them, in the transaction that puts the rows; so what is sent again is refused, and a row is in the
-one place or in the other whoever dies in between.
+the same queue is an **outbox**: its entries go to the node that runs the instance, under their numbers in this queue,
+and are deleted when that node acknowledges that they are durable there. The receiver records, for every sender, up to
+which number it has them, in the transaction that puts the rows. So a retransmitted entry is refused (idempotent), and
+a row is in one place or the other, whichever node fails in between.
 
-A sender is named by its store and the place that the app has there, not by its node: a node that lost its disk numbers
-anew, and so does one that was rid of an app and has it again.
+A sender is named by its store and the app's place in it, not by its node: a node that has lost its disk numbers its
+entries anew, and so does one that deleted an app and has it again.
 """
 
 import struct
@@ -32,7 +32,7 @@ from headwater.model.store_layout import (
     received_prefix,
 )
 
-ORIGIN_BYTES: Final = 16  # the name of a store, and of an app's queues in it
+ORIGIN_BYTES: Final = 16  # the name of an app's queues in a store
 ORIGINS_MAX: Final = 2 * INSTANCES_MAX  # stores that send to one instance: an app's instances and sources are fewer
 
 _RECEIVED: Final = struct.Struct("<qq")
@@ -41,9 +41,9 @@ _NUMBERED: Final = struct.Struct(">I")
 
 
 class ChannelReceived(NamedTuple):
-    """What has come for an instance from one store."""
+    """What has been received for an instance from one store."""
 
-    until: int = 0  # the number that is expected next
+    until: int = 0  # the next number expected
     rows: int = 0
 
 
@@ -51,7 +51,7 @@ NOTHING: Final = ChannelReceived()
 
 
 class OutboxStretch(NamedTuple):
-    """A stretch of an outbox: all its entries from one number up to, and without, another."""
+    """The entries of an outbox with numbers in a half-open range."""
 
     since: int
     until: int
@@ -64,21 +64,21 @@ class OutboxStretch(NamedTuple):
 
 
 def origin_of(snapshot: Snapshot, store_name: bytes, app: AppId) -> bytes:
-    """Return the name of an app's queues in a store: another one whenever their entries are numbered anew.
+    """Return the name of an app's queues in a store; another name whenever their entries are numbered anew.
 
-    A store never gives a number to two apps, nor to one app twice.
+    A store never reuses the number of an app.
     """
     numbered = snapshot.get(numbered_key(app)) or _NUMBERED.pack(app)
     return blake2b(store_name + numbered, digest_size=ORIGIN_BYTES).digest()
 
 
 def number_on(txn: Transaction, before: AppId, after: AppId) -> None:
-    """Let queues that were copied from one number of an app to another go on under the name they have."""
+    """Let queues that were copied to another number of the app keep their name."""
     txn.put(numbered_key(after), txn.get(numbered_key(before)) or _NUMBERED.pack(before))
 
 
 def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max: int) -> OutboxStretch:
-    """Return what lies in an outbox from a number on: at most so many bytes, but one entry at least."""
+    """Return the entries of an outbox from a number on: at most `bytes_max`, but one entry at least."""
     end = read_queue(snapshot, instance).next_sequence
     entries: list[tuple[int, bytes]] = []
     size = 0
@@ -92,7 +92,7 @@ def read_stretch(snapshot: Snapshot, instance: InstanceId, since: int, bytes_max
 
 
 def hand_on(txn: Transaction, instance: InstanceId, until: int) -> QueueRecord:
-    """Forget what the other end has: everything before a number. Return the queue's record."""
+    """Delete acknowledged entries, all before a number. Return the queue's record."""
     record = read_queue(txn, instance)
     if until <= record.head_sequence:
         return record
@@ -118,10 +118,10 @@ def hand_on(txn: Transaction, instance: InstanceId, until: int) -> QueueRecord:
 
 
 def make_outbox(txn: Transaction, instance: InstanceId, schemas: Schemas) -> None:
-    """Let the queue of an instance that ran here begin with a whole entry: what a worker left of its first one.
+    """Turn the queue of an instance that ran here into an outbox, whose first entry is whole: drop the taken rows.
 
-    All that waits is numbered anew then: the first entry may have been sent whole before the instance came, and whoever
-    runs it next must not take what is still under way for what is left of it.
+    All waiting entries get new numbers then: the first entry may have been sent whole before the instance came here,
+    and that copy, still under way, must not be taken for the rest of it.
     """
     record = read_queue(txn, instance)
     if record.head_offset == 0:
@@ -163,21 +163,21 @@ def _without_first(snapshot: Snapshot, app: AppId, encoded: bytes, rows: int, sc
 
 
 class Expected(NamedTuple):
-    """What has come from one store, and which number is expected next: it may have nothing before a later one."""
+    """What was received from one store, and the next number expected, which may be later."""
 
     known: ChannelReceived
     number: int
 
     def takes(self, stretch: OutboxStretch) -> bool:
-        """Whether a stretch brings something new, and nothing is missing before it."""
+        """Whether a stretch has new entries and leaves no gap."""
         return stretch.since <= self.number < stretch.until
 
 
 def expected_from(snapshot: Snapshot, instance: InstanceId, origin: bytes, base: int) -> Expected:
     """Return what is expected next from another store.
 
-    `base` is where the sender's outbox begins: all before it has been taken, by us or by whoever ran the instance
-    before us. Raises StoreError for one store more than there can be.
+    `base` is the first number in the sender's outbox: all before it has been taken, here or where the instance ran
+    before. Raises StoreError for more stores than an app can have.
     """
     known = read_received(snapshot, instance, origin)
     if known == NOTHING and sum(1 for _ in snapshot.scan(received_prefix(instance))) >= ORIGINS_MAX:
@@ -188,9 +188,9 @@ def expected_from(snapshot: Snapshot, instance: InstanceId, origin: bytes, base:
 def receive(
     txn: Transaction, instance: InstanceId, origin: bytes, base: int, stretch: OutboxStretch
 ) -> tuple[ChannelReceived, QueueRecord | None]:
-    """Put what comes from another store and is not here yet; return what is here of it, and the queue if it grew.
+    """Put the new entries of a stretch; return what has been received, and the queue's record if it grew.
 
-    A stretch behind a gap is refused: what is missing comes again, and it too.
+    A stretch behind a gap is refused: the missing entries will be retransmitted, and it with them.
     """
     known, expected = before = expected_from(txn, instance, origin, base)
     if not before.takes(stretch):
@@ -202,7 +202,7 @@ def receive(
 
 
 def keep_received(txn: Transaction, instance: InstanceId, origin: bytes, until: int) -> None:
-    """Expect nothing before a number from a store: where an instance ran before, it has taken all of it."""
+    """Expect nothing before a number from a store: the instance has taken all of it where it ran before."""
     check_origin(origin)
     if until < 0:
         raise StoreError(f"no queue numbers its entries from {until}")
@@ -216,13 +216,13 @@ def keep_received_rows(txn: Transaction, instance: InstanceId, origin: bytes, re
 
 
 def read_received(snapshot: Snapshot, instance: InstanceId, origin: bytes) -> ChannelReceived:
-    """Return what has come for an instance from one store."""
+    """Return what was received for an instance from one store."""
     packed = snapshot.get(received_key(instance, origin))
     return ChannelReceived() if packed is None else _unpacked(packed)
 
 
 def all_received(snapshot: Snapshot, instance: InstanceId) -> dict[bytes, ChannelReceived]:
-    """Return what has come for an instance, by the store it came from."""
+    """Return what was received for an instance, by store."""
     prefix = received_prefix(instance)
     return {bytes(key[len(prefix) :]): _unpacked(packed) for key, packed in snapshot.scan(prefix)}
 
@@ -235,19 +235,19 @@ def _unpacked(packed: bytes) -> ChannelReceived:
 
 
 def rows_handed_on(snapshot: Snapshot, instance: InstanceId) -> int:
-    """Return how many rows of an instance have gone to other nodes."""
+    """Return how many rows of an outbox have been acknowledged."""
     packed = snapshot.get(handed_on_key(instance))
     return 0 if packed is None else int(_HANDED_ON.unpack(packed)[0])
 
 
 def check_origin(origin: bytes) -> None:
-    """Raise StoreError if what a peer calls its queues cannot be their name."""
+    """Raise StoreError unless this can be the name of queues."""
     if len(origin) != ORIGIN_BYTES:
         raise StoreError(f"no queues are named {origin[:ORIGIN_BYTES].hex()} ({len(origin)} bytes)")
 
 
 def check_entries(entries: Sequence[tuple[int, bytes]], since: int, until: int) -> None:
-    """Raise StoreError if what a peer sent is no stretch of a queue."""
+    """Raise StoreError unless these entries are a stretch of a queue."""
     last = since - 1
     for sequence, encoded in entries:
         if not last < sequence < until:

@@ -1,4 +1,4 @@
-"""Taking rows from the head of a queue: which ones, and what has to be known to commit or forget them."""
+"""Taking rows from the head of a queue: which ones, and what the commit needs to know."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,20 +19,20 @@ from headwater.operators.chain import unite
 
 TURN_BYTES_MAX: Final = 16 << 20  # of input; bounds a worker's memory whatever the consumption policy says
 READ_AHEAD: Final = 16  # entries that may be read in vain: several microseconds here, a round trip saved elsewhere
-WAIT_US_MAX: Final = 86_400_000_000  # of a row: a clock that was set by decades makes sums that nobody can be told
+WAIT_US_MAX: Final = 86_400_000_000  # per row: a clock set wrong by decades would make sums overflow
 ENTRIES_MAX: Final = 4_096  # per turn: reading thousands of one-row entries must not hold a snapshot for long
 
 
 @dataclass(slots=True)
 class Taken:
-    """Rows taken from a queue, with what is needed to commit or forget them."""
+    """Rows taken from a queue, with what is needed to commit."""
 
     instance: InstanceId
     record: QueueRecord
     stretches: list["InputStretch"]
     stamps: tuple[Stamp, ...]
     sequences: list[int]  # entries used up
-    head_sequence: int  # where the head stands after the turn
+    head_sequence: int  # where the head is after the turn
     head_offset: int
     bytes_gone: int
     rows: int = 0
@@ -51,14 +51,14 @@ class Taken:
 
     @property
     def batch(self) -> pa.RecordBatch | None:
-        """All rows as one batch: for whoever has one input and does not care for time."""
+        """All rows as one batch, for users with one input that ignore time."""
         batches = [batch for stretch in self.stretches for united in stretch.batches.values() for batch in united]
         return unite(batches) if batches else None
 
 
 @dataclass(slots=True)
 class InputStretch:
-    """Rows that may be taken together, by input, and the marks behind them."""
+    """Rows that may be processed together, by input, and the marks behind them."""
 
     batches: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
@@ -66,7 +66,7 @@ class InputStretch:
 
 
 class _Gathering:
-    """Lays out entries, in their order, as the stretches of what is taken."""
+    """Collects entries, in order, into the stretches of what is taken."""
 
     def __init__(self, taken: Taken, schemas: Schemas) -> None:
         self._taken, self._schemas = taken, schemas
@@ -83,7 +83,7 @@ class _Gathering:
         self._stamps.append(stamps)
 
     def pass_mark(self, mark: Mark) -> None:
-        """Go past the end of an entry; behind an exact mark another stretch begins."""
+        """Add the mark of an entry; behind an exact mark another stretch begins."""
         stretch = self._open()
         if mark.watermark_us != BEGINNING_OF_TIME or mark.idle:
             stretch.marks.append(mark)
@@ -103,7 +103,7 @@ class _Gathering:
 
 
 def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schemas, now_us: int) -> Taken:
-    """Read up to so many waiting rows from the head of a queue, and the marks among and behind them."""
+    """Read up to `rows_max` waiting rows from the head of a queue, and the marks among and behind them."""
     record = read_queue(snapshot, instance)
     taken = Taken(instance, record, [], (), [], record.head_sequence, record.head_offset, 0)
     gathering = _Gathering(taken, schemas)
@@ -139,10 +139,10 @@ def take(snapshot: Snapshot, instance: InstanceId, rows_max: int, schemas: Schem
 def take_in_hand(
     snapshot: Snapshot, instance: InstanceId, puts: Sequence[Put], rows_max: int, schemas: Schemas
 ) -> Taken | None:
-    """Take what the same turn has just made for a queue, as if it lay there; None if it has to lie there first.
+    """Take what the same turn has just made for a queue, before it is stored; None if that is not possible.
 
-    Nothing may be in the queue, since that would have to go before. Others may still put something there meanwhile:
-    it comes by other channels, between which there is no order.
+    The queue must be empty, since its rows would come first. Rows that others put there meanwhile come by other
+    channels, and there is no order between channels.
     """
     record = read_queue(snapshot, instance)
     if record.head_sequence != record.next_sequence or sum(put.rows for put in puts) > rows_max:
@@ -164,9 +164,9 @@ def take_in_hand(
 def waiting_entries(
     snapshot: Snapshot, instance: InstanceId, record: QueueRecord, rows_max: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the entries of a queue from its head on. Where none was shed they have no gaps, and need no cursor.
+    """Yield the entries of a queue from its head on. If none was shed the numbers have no gaps, so no cursor is needed.
 
-    So many are read at a time as should be needed if all are alike; more and more of them, if they are not.
+    The first read is sized for entries that are all alike; further ones grow.
     """
     if record.shed_rows:
         for key, found in snapshot.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
@@ -190,7 +190,7 @@ def waiting_entries(
 
 
 def _account(taken: Taken, enqueued_us: int, rows: int, last_end_us: int, now_us: int) -> None:
-    """Tell the time in the queue (behind an earlier turn) from the time at its head (waiting to be scheduled)."""
+    """Split a wait into time in the queue, behind an earlier turn, and time at its head, to be scheduled."""
     at_head_us = max(enqueued_us, last_end_us)
     taken.rows += rows
     taken.queue_us += rows * min(WAIT_US_MAX, max(0, at_head_us - enqueued_us))

@@ -1,10 +1,10 @@
-"""Batches cut to what a queue takes at a time.
+"""Cuts batches into entries of limited size.
 
-An entry of a queue is kept, sent to another node and taken as a whole, so its size has to have a limit, or one large
-batch would be more than a message can carry and wait for ever. Whoever makes entries cuts batches here, by rows and in
-their order; those who keep, send and take them need not know. A row that alone is too large is told from the others
-before it comes to a queue: no instance that runs elsewhere could ever be sent it. Nor may a batch have many rows in
-hardly any bytes, as of nulls: who is sent it has to believe what it says (`engine/measuring.py`).
+An entry is stored, sent and taken as a whole, so its size has to have a limit, or one large batch could be longer than
+a message and wait for ever. Batches are cut here, by rows and in order, before they become entries; queues and channels
+need not know. A row that alone is too large is separated before it comes to a queue: it could never be sent to another
+node. Nor may a batch have many rows in hardly any bytes, as of nulls, since receivers refuse it
+(`engine/measuring.py`).
 """
 
 from typing import Final
@@ -19,9 +19,9 @@ ROW_BYTES_MAX: Final = 12 << 20  # of one row: a message has 16 MiB, for its sch
 
 
 def is_large(batch: pa.RecordBatch) -> bool:
-    """Whether a batch has to be cut: the one question that is asked of every batch.
+    """Whether a batch has to be cut; called for every batch.
 
-    What its buffers have takes 0.2 µs to tell, and 9 µs what of them is its own; the former is never less.
+    The size of its buffers takes 0.2 µs to get, its own part of them 9 µs; the former is never less.
     """
     if batch.get_total_buffer_size() > ENTRY_BYTES_MAX and batch.nbytes > ENTRY_BYTES_MAX:
         return True
@@ -30,7 +30,7 @@ def is_large(batch: pa.RecordBatch) -> bool:
 
 
 def _is_thin(batch: pa.RecordBatch) -> bool:
-    """Whether a batch has more rows or values than half of what a receiver takes in so many bytes."""
+    """Whether a batch has more than half of the rows or values that a receiver accepts in so many bytes."""
     rows, size = batch.num_rows, batch.nbytes
     values = rows * sum(_values_of(field.type) for field in batch.schema)
     return bool(
@@ -40,12 +40,12 @@ def _is_thin(batch: pa.RecordBatch) -> bool:
 
 
 def _values_of(kind: pa.DataType) -> int:
-    """Return how many values a row has in a column, itself among them; as if a list had one."""
+    """Return how many values a row has in a column, itself included, with one item per list."""
     return 1 + sum(_values_of(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def cut(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Return a batch in pieces of which each is an entry; only one of a single row may be larger than others."""
+    """Cut a batch into pieces that can be entries; only a piece of one row may exceed the size."""
     if batch.num_rows < 2 or not is_large(batch):
         return [batch]
     middle = batch.num_rows // 2
@@ -53,7 +53,7 @@ def cut(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def sieve(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-    """Return the rows that a queue takes, and those that are too large for any, one by one."""
+    """Separate the rows that fit into a queue from those that are too large, which come one by one."""
     if batch.nbytes <= ROW_BYTES_MAX:
         return batch, []
     pieces = cut(batch)
@@ -65,7 +65,7 @@ def sieve(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
 
 
 def _on_its_own(piece: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a piece of a batch without what only the rest of it refers to: a slice shares dictionaries and views."""
+    """Return a slice with its own dictionaries and views: it would share those of the whole batch."""
     if not any(_shares(field.type) for field in piece.schema):
         return piece
     return pa.RecordBatch.from_arrays([_without_rest(column) for column in piece.columns], schema=piece.schema)

@@ -1,4 +1,4 @@
-"""What can happen to the scheduler, and what it can want: past tense in, imperative out, all frozen."""
+"""The events and effects of the scheduler: past tense in, imperative out, all frozen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from headwater.model.ids import AppId, InstanceId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class AppAdded:
-    """An app has begun; these are its queues."""
+    """An app has begun, with these queues."""
 
     app: AppId
     queues: tuple[Queue, ...]
@@ -19,21 +19,21 @@ class AppAdded:
 
 @dataclass(frozen=True, slots=True)
 class AppRemoved:
-    """An app is gone."""
+    """An app was removed."""
 
     app: AppId
 
 
 @dataclass(frozen=True, slots=True)
 class AppHalted:
-    """An app must not run any further; its rows stay where they are."""
+    """An app must run no further; its rows stay in their queues."""
 
     app: AppId
 
 
 @dataclass(frozen=True, slots=True)
 class AppQuieted:
-    """The clock is to give an app no turns any more, so that it comes to rest once its rows are through; or again."""
+    """An app's timers are stopped, so that it comes to rest once its rows have drained; or started again."""
 
     app: AppId
     is_quiet: bool
@@ -41,14 +41,14 @@ class AppQuieted:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGained:
-    """An instance is to run here from now on."""
+    """An instance runs here from now on."""
 
     instance: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceGivenUp:
-    """An instance is to run elsewhere: no worker may begin a turn of it, or only until what waits now is taken."""
+    """An instance is to run elsewhere: workers begin no turn of it, or only until what waits now is taken."""
 
     instance: InstanceId
     when_taken: bool = False
@@ -76,7 +76,7 @@ class RowsGone:
 
 @dataclass(frozen=True, slots=True)
 class WakeWanted:
-    """An instance wants a turn at this instant, though nothing has arrived."""
+    """An instance wants a turn at this instant, even without new rows."""
 
     instance: InstanceId
     wake_us: int | None
@@ -84,7 +84,7 @@ class WakeWanted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJoined:
-    """A worker of the pool asks for its first turn."""
+    """A worker has connected and waits for a turn."""
 
     worker: WorkerId
     spare: bool = False
@@ -116,7 +116,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerTicked:
-    """Some time has passed."""
+    """Time has passed."""
 
 
 Event = (
@@ -147,14 +147,14 @@ class RunTurn:
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """Let this worker go."""
+    """Dismiss this worker."""
 
     worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """Read these queues' records from the store: a worker was lost, and nobody knows whether it committed."""
+    """Read these queues' records from the store: a worker was lost, which may or may not have committed."""
 
     instances: tuple[InstanceId, ...]
 
@@ -174,7 +174,7 @@ class ReportTrouble:
 
 @dataclass(frozen=True, slots=True)
 class ReportStoreFull:
-    """A turn found no room for its commit; it will be tried again."""
+    """A turn could not commit for want of room; it will be retried."""
 
     app: AppId
     message: str
@@ -182,14 +182,14 @@ class ReportStoreFull:
 
 @dataclass(frozen=True, slots=True)
 class RowsPassed:
-    """Sinks of this app have rows to write."""
+    """Queues without a worker have rows: those of sinks, and outboxes."""
 
     instances: tuple[InstanceId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """No worker has this instance, which was given up, in its hands any more."""
+    """No worker runs this instance, which was given up, any more."""
 
     instance: InstanceId
 

@@ -1,9 +1,9 @@
-"""An operator's keyed state in the store, and what a worker remembers of it from its last turn.
+"""An operator's keyed state in the store, and a worker's cache of it.
 
-Reading the state of a thousand keys costs a quarter of a millisecond, which is as much as many operators compute. Only
-turns of an instance change the state of its keys, and each of them is counted in the record of its queue. So what a
-worker read and wrote in its last turn of an instance still holds if no other turn has been committed since. What
-belongs to all keys together is remembered for one turn at most: other instances of the operator may change it.
+To read the state of a thousand keys takes a quarter of a millisecond, as long as many operators compute. Only turns of
+an instance change the state of its keys, and the record of its queue counts them. So what a worker read and wrote in
+its last turn of an instance is valid if no other turn has been committed since. What all keys share is cached for one
+turn only: other instances of the operator may change it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ Known = dict[bytes, bytes | None]
 
 
 class _Remembered(Known):
-    """What is known of an operator's state since an earlier turn, and what the operator worked out from it."""
+    """The cached state of an operator, and what the operator has derived from it."""
 
     def __init__(self, known: Known) -> None:
         super().__init__(known)
@@ -33,10 +33,10 @@ class StoredState:
     """The committed state of one operator."""
 
     def __init__(self, store: Store, prefix: bytes, known: Known | None = None) -> None:
-        """Look below this prefix; what is known already is not read again."""
+        """Read below this prefix; what is cached is not read again."""
         self._store, self._prefix = store, prefix
         self._known: Known = {} if known is None else known
-        self._shared: Known = {}  # remembered for this turn only
+        self._shared: Known = {}  # cached for this turn only
         self.keepsake = known.keepsake if isinstance(known, _Remembered) else None
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -92,15 +92,14 @@ class StoredState:
 
 
 class StateMemory:
-    """What a worker remembers of the state of instances, each as of a turn of its queue."""
+    """A worker's cache of the state of instances, each as of a turn of its queue."""
 
     def __init__(self) -> None:
-        """Remember nothing."""
-        self._known: dict[InstanceId, tuple[int, dict[int, Known], int]] = {}  # as of a turn, and how many entries
+        self._known: dict[InstanceId, tuple[int, dict[int, Known], int]] = {}  # as of a turn, and the number of entries
         self._entries = 0
 
     def recall(self, instance: InstanceId, turns: int) -> dict[int, Known]:
-        """Return what is known of an instance whose queue stands at so many turns, by operator; to be added to."""
+        """Return the cached state of an instance, by operator, if its queue has had so many turns; to be added to."""
         turn, known, _ = self._known.get(instance, (-1, {}, 0))
         if turn != turns:
             return {}
@@ -116,15 +115,15 @@ class StateMemory:
         known: dict[int, Known],
         changes: Mapping[int, Mapping[bytes, bytes | None]],
     ) -> None:
-        """Remember what a committed turn read and wrote, as of the turns after it."""
+        """Cache what a committed turn has read and written, as of `turns`."""
         self.forget(instance)
         for operator, changed in changes.items():
             held = known.setdefault(operator, {})
             if isinstance(held, _Remembered) and held.keepsake.is_new:
-                held.clear()  # the operator knows better than to read them again
+                held.clear()  # the operator has derived what it needs from them
                 continue
             held.update(changed)
-            # What was deleted is hardly ever asked for again, and would fill the memory.
+            # A deleted key is hardly ever read again, and would fill the cache.
             for key in [key for key, value in changed.items() if value is None or key[0] == SHARED]:
                 held.pop(key, None)
         for operator, held in known.items():
@@ -141,10 +140,10 @@ class StateMemory:
             self._entries += size
 
     def forget(self, instance: InstanceId) -> None:
-        """Remember nothing of an instance."""
+        """Drop the cached state of an instance."""
         self._entries -= self._known.pop(instance, (0, {}, 0))[2]
 
 
 def _size(known: Mapping[int, Known]) -> int:
-    """Return how many entries are remembered, among them those from which an operator worked something out."""
+    """Return the number of cached entries, with those that an operator's derived value stands for."""
     return sum(len(held) + (held.keepsake.entries if isinstance(held, _Remembered) else 0) for held in known.values())

@@ -1,4 +1,4 @@
-"""The ledger: every row that came in is somewhere, and the ledger says where.
+"""The ledger: it accounts for every row that came in.
 
     rows_in + made + copied + arrived
         = rows_out + waiting + merged + dropped (by reason) + duplicates refused + departed
@@ -30,7 +30,7 @@ from headwater.operators.base import Effect
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """What a source has offered so far."""
+    """What a source has brought so far."""
 
     stored: int = 0
     copied: int = 0
@@ -66,7 +66,7 @@ class Ledger:
 
 
 def whole_ledger(parts: Iterable[Ledger]) -> Ledger:
-    """Return an app's ledger over all its nodes: what lies at both ends of a channel waits once."""
+    """Return an app's ledger over all its nodes, in which rows at both ends of a channel count once."""
     parts = list(parts)
     dropped: Counter[str] = Counter()
     for part in parts:

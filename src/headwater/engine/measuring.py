@@ -1,13 +1,12 @@
-"""How much there is in an Arrow message of another node: counted in its flatbuffers, before Arrow reads it.
+"""Bounds how much an Arrow message of another node can hold, by its flatbuffers, before Arrow reads it.
 
-Few bytes can say that there is a lot. A column of nulls has as many rows as its length says, at no byte each; so have
-lists of them, values without width, and runs. Buffers may share bytes, compressed ones unpack to any size. In a schema
-everything may be referred to more than once: a kilobyte of fields that share their children is a tree of any size.
-So rows and values are bounded by the bytes that there are, and nothing may count twice.
+A few bytes can claim to hold a lot. A column of nulls has as many rows as its length says, without a byte for each; so
+do lists of them, values without width, and runs. Buffers may share bytes, and compressed ones unpack to any size. In a
+schema anything may be referred to more than once: a kilobyte of fields that share their children is a tree of any size.
+So rows and values are bounded by the bytes of the message, and shared bytes count each time.
 
 It walks the tables as Arrow will find them (https://flatbuffers.dev/internals, Arrow's `Message.fbs`, `Schema.fbs`).
-Whether offsets lead where they should is Arrow's to verify: one that does not is read as something else here, or as
-nothing, and then refused there.
+Arrow verifies that offsets are valid; a wrong one is read here as something else, or as nothing, and refused there.
 """
 
 import struct
@@ -16,13 +15,13 @@ from typing import Final, NamedTuple
 
 from headwater.model.errors import StoreError
 
-# Every sender keeps half of these (`engine/entry_split.py`), so that no batch of ours is refused.
+# Senders keep to half of these (`engine/entry_split.py`), so none of our own batches is refused.
 ROWS_MAX: Final = 1 << 20  # of one batch
 ROWS_FREE: Final = 4_096  # of one batch, however few bytes it has: what a source reads at a time
-ROWS_PER_BYTE: Final = 16  # beyond that: a truth takes a bit, and twice that for what comes at no cost beside it
-VALUES_FREE: Final = 1 << 20  # of all columns and of what is nested in them: some megabytes of Python's objects
+ROWS_PER_BYTE: Final = 16  # beyond that: a boolean takes a bit, and as much again is allowed for columns without bytes
+VALUES_FREE: Final = 1 << 20  # of all columns and what is nested in them: some megabytes as Python objects
 VALUES_PER_BYTE: Final = 64  # beyond that
-SCHEMA_BYTES_MAX: Final = 2 << 20  # a row of 12 MiB has to fit a message with it; 10,000 columns have some 1 MiB
+SCHEMA_BYTES_MAX: Final = 2 << 20  # a message holds it beside a row of 12 MiB; 10,000 columns have some 1 MiB
 MESSAGES_MAX: Final = 1_000  # of a batch that is encoded whole: its schema, a dictionary for each column, its rows
 
 _SCHEMA: Final = 1  # kinds of messages
@@ -30,7 +29,7 @@ _DICTIONARY: Final = 2
 _ROWS: Final = 3
 _CONTINUED: Final = 0xFFFF_FFFF
 
-# Which field of a table is meant.
+# Field numbers of the tables.
 _HEADER_KIND, _HEADER, _BODY_LENGTH, _MESSAGE_METADATA = 1, 2, 3, 4  # of a message
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION, _VARIADIC = 0, 1, 2, 3, 4  # of a record batch
 _DATA: Final = 1  # of a dictionary: a record batch
@@ -38,13 +37,13 @@ _FIELDS, _SCHEMA_METADATA = 1, 2  # of a schema
 _NAME, _TYPE_KIND, _TYPE, _DICTIONARY_OF, _CHILDREN, _FIELD_METADATA = 0, 2, 3, 4, 5, 6  # of a field
 _VECTOR_OF_TYPE: Final = {10: (1, 1), 14: (1, 4)}  # by kind: a time zone, of bytes; the codes of a union, of four each
 
-_TABLE_BYTES: Final = 4  # the least that a table takes
+_TABLE_BYTES: Final = 4  # the smallest table
 _FIELDS_MAX: Final = 16  # of a table that are looked at: none of Arrow's has more than eight
 _NESTED_MAX: Final = 64  # types within types, as Arrow allows
 
 
 class _Table:
-    """A table of a flatbuffer: where it is, and how far behind that its fields are (0: left out)."""
+    """A flatbuffer table: its place, and the offsets of its fields (0: absent)."""
 
     __slots__ = ("_at", "_fields", "view")
 
@@ -54,7 +53,7 @@ class _Table:
         self._fields = _layout_of(_U16(view, layout)[0])(view, layout + 4)
 
     def place(self, field: int) -> int | None:
-        """Return where a field is; None if it is left out."""
+        """Return the place of a field; None if it is absent."""
         offset = self._fields[field] if field < len(self._fields) else 0
         return self._at + offset if offset else None
 
@@ -71,7 +70,7 @@ class _Table:
         return None if place is None else _referred(self.view, place)
 
     def vector(self, field: int) -> tuple[int, int]:
-        """Return where the items of a vector begin, and how many there are."""
+        """Return the place and the number of a vector's items."""
         place = self.place(field)
         if place is None:
             return 0, 0
@@ -79,7 +78,7 @@ class _Table:
         return at + 4, _U32(self.view, at)[0]
 
     def longs(self, field: int, each: int) -> tuple[int, ...]:
-        """Return the numbers of a vector whose items are so many of them."""
+        """Return the numbers in a vector whose items have `each` of them."""
         begin, count = self.vector(field)
         if 8 * each * count > len(self.view):
             raise StoreError(f"{count} items of Arrow's are said to be in {len(self.view)} bytes")
@@ -95,21 +94,21 @@ _LAYOUTS: Final = [struct.Struct(f"<{fields}H").unpack_from for fields in range(
 
 
 def _layout_of(size: int) -> Callable[[memoryview, int], tuple[int, ...]]:
-    """Return what reads the layout of a table, which has so many bytes."""
+    """Return the function that reads a table's field offsets, for the size of its layout."""
     return _LAYOUTS[min(_FIELDS_MAX, max(0, size - 4) // 2)]
 
 
 class MeasuredMessage(NamedTuple):
-    """One message, as it lies among others."""
+    """One message of a stream."""
 
     kind: int
     metadata: memoryview
-    header: _Table  # what says what the body holds
+    header: _Table  # the description of the body
     body_bytes: int
 
 
 def messages_in(encoded: bytes | memoryview) -> Iterator[MeasuredMessage]:
-    """Go through the messages of a stream; raises StoreError at what is none."""
+    """Iterate over the messages of a stream; raises StoreError at an invalid one."""
     view, at = memoryview(encoded), 0
     for _ in range(MESSAGES_MAX):
         if at == len(view):
@@ -146,7 +145,7 @@ def _referred(view: memoryview, place: int) -> _Table:
 
 
 def check_rows(encoded: bytes | memoryview) -> None:
-    """Raise StoreError unless this is one batch without its schema, and holds no more than its bytes can."""
+    """Raise StoreError unless this is one batch without its schema, and claims no more than its bytes can hold."""
     try:
         kinds = [_check_batch(message) for message in messages_in(encoded)]
     except (struct.error, IndexError, OverflowError) as damage:
@@ -171,7 +170,7 @@ def _check_batch(message: MeasuredMessage) -> int:
     batch = message.header.table(_DATA) if message.kind == _DICTIONARY else message.header
     if batch is None or message.kind not in (_DICTIONARY, _ROWS):
         raise StoreError("a message of Arrow's that holds no rows")
-    if batch.place(_COMPRESSION) is not None:  # we compress messages, which say how long they are
+    if batch.place(_COMPRESSION) is not None:  # messages are compressed as a whole, with their size
         raise StoreError("a batch is compressed by itself")
     size, rows = message.body_bytes, batch.long(_LENGTH)
     lengths, buffers = batch.longs(_NODES, 2)[::2], batch.longs(_BUFFERS, 2)[1::2]
@@ -192,7 +191,7 @@ def _check_batch(message: MeasuredMessage) -> int:
 
 
 def check_schema(encoded: bytes | memoryview) -> None:
-    """Raise StoreError unless this is a schema in which nothing is more than its bytes."""
+    """Raise StoreError unless this is a schema that claims no more than its bytes can hold."""
     try:
         kinds = [check_schema_message(message) for message in messages_in(encoded)]
     except (struct.error, IndexError, OverflowError) as damage:
@@ -202,7 +201,7 @@ def check_schema(encoded: bytes | memoryview) -> None:
 
 
 def check_schema_message(message: MeasuredMessage) -> int:
-    """Raise StoreError if a schema has more than its bytes: then something in it counts twice."""
+    """Raise StoreError if a schema claims more than its bytes, as parts of it are then referred to twice."""
     if message.kind != _SCHEMA or len(message.metadata) > SCHEMA_BYTES_MAX:
         raise StoreError(f"what should be a schema is none, or has more than {SCHEMA_BYTES_MAX >> 20} MiB")
     _Budget(len(message.metadata)).spend_schema(message.header)
@@ -210,7 +209,7 @@ def check_schema_message(message: MeasuredMessage) -> int:
 
 
 class _Budget:
-    """Counts the bytes of all that is reached in a schema, once for each way to it."""
+    """Counts the bytes of everything reachable in a schema, once per path to it."""
 
     def __init__(self, left: int) -> None:
         self._left = left

@@ -1,11 +1,11 @@
 """An instance's state on its way from one store to another.
 
-What moves is the state of its keys, how far event time has come, and up to which number it has taken the rows of every
-store. Rows do not: an instance moves when its queue holds nothing any more that came from elsewhere, and what
-its own node puts there afterwards travels as rows always do. The counts of what it did stay where it did it.
+What moves is the state of its keys, its event time, and up to which number it has taken the rows of every store. Rows
+do not move: an instance moves when its queue has no more rows from other nodes, and what its own node puts there
+afterwards travels through the outbox, as rows always do. The counts of what it did stay where it did it.
 
-Every placement of an instance has a **lot**, which is never drawn twice, and a store remembers under which one the
-instance ran there last. So a copy that was left behind is not taken for the state of an instance that has come back.
+Every placement of an instance has a **lot** (a fencing token), which is never drawn twice, and a store records the lot
+under which the instance ran there last. So a stale copy is not taken for the state of an instance that has come back.
 """
 
 import struct
@@ -28,10 +28,10 @@ from headwater.model.terms import Lot
 
 _LOT: Final = struct.Struct("<QQ?")
 _GIVEN: Final = struct.Struct("<QQ16s")
-_NAME_BYTES_MIN: Final = 11  # of a piece of state: what it is, a time, a group
+_NAME_BYTES_MIN: Final = 11  # of a key of state: its kind, a time, a group
 
-Place = tuple[int, bytes, int]  # the number of an operator, the name of an entry of its state, and a byte of the entry
-Held = tuple[int, bytes, int, bytes]  # and what stands there
+Place = tuple[int, bytes, int]  # an operator's number, the key of an entry of its state, an offset
+Held = tuple[int, bytes, int, bytes]  # and the bytes there
 
 BEGINNING: Final[Place] = (0, b"", 0)
 
@@ -44,20 +44,20 @@ class StatePiece(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where an instance stands, beside its state."""
+    """The progress of an instance, besides its state."""
 
-    received: tuple[tuple[bytes, int], ...]  # up to which number it has the rows of each store
+    received: tuple[tuple[bytes, int], ...]  # for each store, the number up to which its rows are taken
     times: bytes | None
 
 
 def read_lot(snapshot: Snapshot, instance: InstanceId) -> Lot | None:
-    """Return under which lot an instance runs here, or did last; None if it never has."""
+    """Return the lot under which an instance runs here, or did last; None if it never has."""
     packed = snapshot.get(lot_key(instance))
     return None if packed is None else _LOT.unpack(packed)[:2]
 
 
 def is_settled(snapshot: Snapshot, instance: InstanceId) -> bool:
-    """Whether nothing of an instance that is here is anywhere else any more."""
+    """Whether this store has the only copy of an instance."""
     packed = snapshot.get(lot_key(instance))
     return packed is not None and bool(_LOT.unpack(packed)[2])
 
@@ -68,13 +68,13 @@ def all_lots(snapshot: Snapshot, app: AppId) -> dict[int, Lot]:
 
 
 def keep_lot(txn: Transaction, instance: InstanceId, lot: Lot, *, settled: bool = True) -> None:
-    """Remember under which lot an instance is here; settled, if nobody else has it any more and it may run."""
+    """Record the lot of an instance here; settled once no other store has a copy, so that it may run."""
     txn.put(lot_key(instance), _LOT.pack(*lot, settled))
     txn.delete(given_key(instance))
 
 
 def give_away(txn: Transaction, plan: ChainPlan, instance: InstanceId, to: bytes, *, shared: bool) -> None:
-    """Have nothing of an instance any more, and remember who has: nobody else is ever told that it may run it."""
+    """Delete the instance's state and record its new host; only that host is ever sent StateForgotten."""
     lot = read_lot(txn, instance)
     assert lot is not None, instance
     clear_state(txn, plan, instance, shared=shared)
@@ -83,7 +83,7 @@ def give_away(txn: Transaction, plan: ChainPlan, instance: InstanceId, to: bytes
 
 
 def was_given_to(snapshot: Snapshot, instance: InstanceId, lot: Lot, to: bytes) -> bool:
-    """Whether an instance that was here under a lot was given to this node."""
+    """Whether an instance with this lot was given to this node."""
     packed = snapshot.get(given_key(instance))
     return packed is not None and _GIVEN.unpack(packed) == (*lot, to)
 
@@ -97,10 +97,10 @@ def read_piece(
     entry_bytes_max: int,
     entries_max: int,
 ) -> StatePiece:
-    """Return what follows a place in an instance's state: at most so many bytes and entries, but one entry at least.
+    """Return the state of an instance after a place, at most `bytes_max` and `entries_max`, but one entry at least.
 
-    Of an entry with more than `entry_bytes_max` bytes as many are returned, and the rest follows. What is shared is
-    never cut: it is small, and others would see a part of it.
+    An entry longer than `entry_bytes_max` is split. Entries that keys share are not: they are small, and other
+    instances would read a part of one.
     """
     held: list[Held] = []
     size = 0
@@ -121,7 +121,7 @@ def place_behind(held: Held) -> Place:
 
 
 def _state_of(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: Place) -> Iterator[Held]:
-    """Go through the state of an instance, and what its operators keep for all keys together."""
+    """Iterate over the state of an instance, including what its operators keep for all keys together."""
     groups = plan.groups_of(instance)
     for number in sorted(plan.numbers):
         if number < after[0]:
@@ -140,7 +140,7 @@ def _state_of(snapshot: Snapshot, plan: ChainPlan, instance: InstanceId, after: 
 
 
 def put_piece(txn: Transaction, plan: ChainPlan, instance: InstanceId, held: Sequence[Held]) -> None:
-    """Keep a part of the state of an instance that is to run here; what is shared and here already stays."""
+    """Store a part of the state of an instance that is to run here; shared entries that are here already stay."""
     groups = plan.groups_of(instance)
     for number, name, begin, value in held:
         if number not in plan.numbers or len(name) < _NAME_BYTES_MIN:
@@ -165,7 +165,7 @@ def _joined(before: bytes | None, begin: int, value: bytes) -> bytes:
 
 
 def clear_state(txn: Transaction, plan: ChainPlan, instance: InstanceId, *, shared: bool) -> None:
-    """Delete the state of an instance; also what its operators share, if no other of their instances is here."""
+    """Delete the state of an instance; `shared`: also what its operators share with their other instances."""
     gone = [
         state_prefix(plan.app, number) + name
         for number, name, _, _ in _state_of(txn, plan, instance, BEGINNING)
@@ -177,9 +177,9 @@ def clear_state(txn: Transaction, plan: ChainPlan, instance: InstanceId, *, shar
 
 
 def begin_under(txn: Transaction, plan: ChainPlan | None, instance: InstanceId, lot: Lot, here: Container[int]) -> None:
-    """Let an instance, or a sink, run here under a lot; what was left from another is of a time that is over.
+    """Let an instance, or a sink, run here under a lot; state under another lot is stale and is deleted.
 
-    `here` are the instances that run here: one of them only gets another lot.
+    `here` are the instances that run here already: such a one only gets another lot.
     """
     known = read_lot(txn, instance)
     if plan is not None and known not in (None, lot) and instance.number not in here:
@@ -188,16 +188,16 @@ def begin_under(txn: Transaction, plan: ChainPlan | None, instance: InstanceId, 
 
 
 def shares(plan: ChainPlan, instance: InstanceId, here: Container[int]) -> bool:
-    """Whether another instance of the same chain is here, and has part in what its operators keep for all keys."""
+    """Whether another instance of the chain is here, with which it shares what operators keep for all keys."""
     of_chain = range(plan.first_instance, plan.first_instance + plan.parallelism)
     return any(number in here for number in of_chain if number != instance.number)
 
 
 def read_standing(snapshot: Snapshot, instance: InstanceId, own_origin: bytes) -> Standing:
-    """Return where an instance stands that nobody runs any more.
+    """Return the progress of an instance that has stopped.
 
-    Of what its own node put there, too: some of it may have been sent elsewhere before the instance came, and still be
-    under way when it has gone.
+    This includes the rows of its own node: some may have been sent elsewhere before the instance came, and still be
+    under way after it has gone.
     """
     received = {origin: channel.until for origin, channel in all_received(snapshot, instance).items()}
     received[own_origin] = read_queue(snapshot, instance).head_sequence
@@ -208,10 +208,10 @@ def read_standing(snapshot: Snapshot, instance: InstanceId, own_origin: bytes) -
 def take_up(
     txn: Transaction, instance: InstanceId, own_origin: bytes, standing: Standing, lot: Lot, operators: int
 ) -> QueueRecord:
-    """Let an instance go on here where it stood elsewhere; return its queue.
+    """Let an instance resume here where it stopped elsewhere; return its queue's record.
 
-    What lies here for it, as in an outbox, and was taken there is handed on; what is left are the first rows it takes.
-    Turns are counted on, so that no worker goes by what it remembers of the instance from before.
+    Rows in this node's outbox that it has taken there are acknowledged; the rest are the first rows it takes. The count
+    of turns is raised, so that no worker uses its cache of the instance's state.
     """
     if standing.times is not None:
         _check_times(standing.times, operators)
@@ -229,7 +229,7 @@ def take_up(
 
 
 def _check_times(packed: bytes, operators: int) -> None:
-    """Raise StoreError unless this tells of so many operators how far their time has come."""
+    """Raise StoreError unless these are the event times of so many operators."""
     try:
         times = msgspec.msgpack.decode(packed, type=Times)
     except UNDECODABLE as damage:

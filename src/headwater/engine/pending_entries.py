@@ -10,7 +10,7 @@ from headwater.model.batch import Mark, Stamp, encode_entry, encode_mark
 
 @dataclass(slots=True)
 class Put:
-    """An entry for a queue. It is encoded late: what the same turn takes again need never be."""
+    """An entry for a queue. It is encoded late: one that the same turn takes again need not be encoded at all."""
 
     target: int
     rows: int
@@ -19,7 +19,7 @@ class Put:
     batch: pa.RecordBatch | None = None  # None: a mark alone
     known: KnownSchema | None = None  # the batch's schema
     stamps: tuple[Stamp, ...] = ()
-    in_hand: bool = False  # a later part of the same turn has taken it: it never lies in its queue
+    in_hand: bool = False  # a later part of the same turn has taken it, so it is not stored
     _encoded: bytes | None = None
 
     def encoded(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a worker needs to know to run a chain: its operators, where its rows go, and who sends it rows."""
+"""What a worker needs to run a chain: its operators, where its rows go, and from where it gets rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Outlet:
     key: tuple[str, ...]
     targets: tuple[int, ...]
     source: int = 0  # which input of the next chain's first operator
-    marks: bool = False  # whether somebody there or further on has to know how far time has come
+    marks: bool = False  # whether an operator there or downstream needs watermarks
 
 
 @dataclass(frozen=True, slots=True)
 class FeedingRoute:
-    """A route that leads to a chain: which input it is, and who sends on it."""
+    """A route that leads to a chain: the input, and the senders on it."""
 
     source: int
     declaration: int
@@ -50,7 +50,7 @@ class ChainPlan:
 
     @property
     def watches_clock(self) -> bool:
-        """Whether it has to be given a turn though no row has ever come."""
+        """Whether it needs a turn by the clock even before its first row."""
         parts = (named.operator for named in self.operators)
         return any(isinstance(part, WithWatermark) and part.needs_clock for part in parts)
 
@@ -72,7 +72,7 @@ class ChainPlan:
         return channel_of(self.numbers[index], instance.number - self.first_instance)
 
     def open(self) -> OpenChain:
-        """Return the chain, ready to run."""
+        """Return the chain with its processors opened."""
         return OpenChain(self.flow, self.operators)
 
 
@@ -82,7 +82,7 @@ def channel_of(declaration: int, index: int) -> int:
 
 
 def plan_chain(graph: Graph, app: AppId, chain: Chain) -> ChainPlan:
-    """Lay out what a worker needs to run a chain."""
+    """Return the plan of a chain."""
     last = graph.operator(chain.operators[-1])
     numbers = {declared.name: number for number, declared in enumerate(graph.declarations)}
     errors = {
@@ -123,5 +123,5 @@ def _outlets(graph: Graph, routes: Sequence[Route]) -> tuple[Outlet, ...]:
 
 
 def source_outlets(graph: Graph, source: str) -> tuple[Outlet, ...]:
-    """Return where the rows of a source go."""
+    """Return the outlets of a source."""
     return _outlets(graph, list(graph.routes_from(source)))

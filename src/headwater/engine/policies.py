@@ -1,7 +1,7 @@
 """Which queue runs next, and how many of its rows.
 
 The longest queue runs first: the wait in a queue grows without bound as its operator nears saturation, so the turns
-have to go to the heaviest operator (EdgeWise, sections 4.1 and 5.1). The others are here to be compared with. A policy
+have to go to the heaviest operator (EdgeWise, sections 4.1 and 5.1). The other policies are for comparison. A policy
 chooses from a snapshot of the ready queues; it knows nothing of workers, Spark or clocks.
 """
 
@@ -19,7 +19,7 @@ from headwater.model.ids import InstanceId
 
 PATIENCE_US: Final = 50_000  # a queue that was ready for longer may go before longer ones ...
 PATIENT_SHARE: Final = 4  # ... in every fourth choice, so that an overloaded neighbour cannot starve it
-FIXED_SHARE: Final = 4  # times its fixed part that a turn may last: a quarter is then lost to it, at most
+FIXED_SHARE: Final = 4  # a turn may last so many times its fixed cost, of which at most a quarter is then lost
 PROFILE_CHOICES: Final = 32  # for which a priority that follows from a profile is good: a few milliseconds
 
 
@@ -48,13 +48,12 @@ class LongestQueue:
     """EdgeWise's own: the queue with the most waiting rows."""
 
     def __init__(self) -> None:
-        """Begin with no choice made."""
         self._choices = 0
 
     def choose(
         self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
     ) -> Sequence[Queue]:
-        """Return the longest; now and then the one that waited longest, if it has waited for too long."""
+        """Return the longest; at times the one that has been ready longest, if that is too long."""
         self._choices += 1
         if count == 1:
             chosen = [max(ready.values(), key=attrgetter("waiting"))]
@@ -68,16 +67,14 @@ class LongestQueue:
 
 
 class RandomQueue:
-    """Any ready queue: what a worker pool gains without a scheduler (EdgeWise, section 7.2)."""
+    """Any ready queue: shows what a worker pool gains without a scheduler (EdgeWise, section 7.2)."""
 
     def __init__(self, rng: Random) -> None:
-        """Draw from this source of chance."""
         self._rng = rng
 
     def choose(
         self, ready: Mapping[InstanceId, Queue], count: int, find: Callable[[InstanceId], Queue | None], now_us: int
     ) -> Sequence[Queue]:
-        """Return a sample."""
         return self._rng.sample(list(ready.values()), min(count, len(ready)))
 
 
@@ -85,7 +82,6 @@ class RoundRobin:
     """Every ready queue in its turn."""
 
     def __init__(self) -> None:
-        """Begin at the first."""
         self._last = InstanceId(-1, -1)  # type: ignore[arg-type]
 
     def choose(
@@ -100,14 +96,13 @@ class RoundRobin:
 
 
 class ByPriority:
-    """The queue whose operator has the highest priority, which follows from what was measured of it.
+    """The queue whose operator has the highest priority, by what was measured of it.
 
-    EdgeWise's rivals get their priorities once, from profiling (section 3.4). Here they are worked out anew now and
-    then: costs change slowly, and walking the graph at every choice took ten times as long as the longest queue does.
+    EdgeWise's rivals get their priorities once, from profiling (section 3.4). Here they are computed anew from time to
+    time: costs change slowly, and to walk the graph at every choice took ten times as long as the longest queue does.
     """
 
     def __init__(self, priority: "Priority") -> None:
-        """Begin with nothing worked out."""
         self._priority = priority
         self._choices = 0
         self._known: dict[InstanceId, tuple[float, ...]] = {}
@@ -150,8 +145,8 @@ def _cost_to_sink(queue: Queue, find: Callable[[InstanceId], Queue | None], know
 def steepest_descent(queue: Queue, find: Callable[[InstanceId], Queue | None]) -> float:
     """Return the slope of the lower envelope of the progress chart that starts at this operator.
 
-    A row that enters here has size 1. Behind each further operator on its way a part of it is left, after so much
-    time; the slope to the lowest point reachable is what Chain gives priority to.
+    A row that enters here has size 1. After each further operator a part of it is left, and so much time has passed;
+    the slope to the lowest point reachable is Chain's priority.
     """
     best, size, spent = 0.0, 1.0, 0.0
     at: Queue | None = queue
@@ -174,7 +169,7 @@ def policy_named(name: PolicyName, rng: Random) -> Policy:
     """Return a policy by its name."""
     match name:
         case PolicyName.LONGEST_QUEUE | PolicyName.ONE_WORKER_PER_OPERATOR:
-            return LongestQueue()  # with a worker of its own, an operator has only one queue to choose from
+            return LongestQueue()  # with one worker per operator, each has only one queue to choose from
         case PolicyName.RANDOM:
             return RandomQueue(rng)
         case PolicyName.ROUND_ROBIN:
@@ -198,11 +193,10 @@ class Consumption:
     rows: int = 50
 
     ROWS_MAX: ClassVar[int] = 20_000
-    TURN_US: ClassVar[int] = 10_000  # forty times what a turn itself costs, short beside a p99 of 100 ms
+    TURN_US: ClassVar[int] = 10_000  # forty times the overhead of a turn, short beside a p99 of 100 ms
     TURN_US_MAX: ClassVar[int] = 100_000  # where the fixed part of a turn is long
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         if self.rule not in ("adaptive", "all", "half", "at-most"):
             raise ConfigError(f"consumption {self.rule!r} is unknown; use adaptive, all, half or a number of rows")
         if self.rows < 1:
@@ -240,10 +234,10 @@ class Consumption:
                 return queue.rows_wanted
 
     def learn(self, queue: Queue, rows: int, turn_us: int) -> None:
-        """Adapt the rows of the next turn to how long this one took.
+        """Adapt the rows of the next turn to the duration of this one.
 
-        A turn that is long whatever it takes (a processor that starts a library, a loaded machine) would be cut down to
-        a row, and its queue never emptied. So a turn may be some times as long as its fixed part.
+        A turn that is long however few rows it takes (an operator that starts a library, a loaded machine) would be cut
+        to one row, and its queue never emptied. So a turn may last a multiple of its fixed cost.
         """
         wanted_us = int(min(max(self.TURN_US, FIXED_SHARE * queue.cost.fixed_us), self.TURN_US_MAX))
         if turn_us > 2 * wanted_us:

@@ -1,4 +1,4 @@
-"""What the store keeps of a source or a sink: its position, and a source's counts for the ledger."""
+"""A source's or sink's record in the store: its position, and a source's counts for the ledger."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ class ConnectorRecord(msgspec.Struct, array_like=True, frozen=True):
     too_large: int = 0
 
     def counts(self) -> SourceCounts:
-        """Return the part that the ledger needs."""
+        """Return the counts for the ledger."""
         return SourceCounts(self.stored, self.copied, self.unread, self.unparsable, self.refused, self.too_large)
 
 
@@ -33,7 +33,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(ConnectorRecord)
 
 
 def read_record(snapshot: Snapshot, app: AppId, number: int) -> ConnectorRecord:
-    """Return the record of a connector; one that never ran has none yet."""
+    """Return the record of a connector; empty if it never ran."""
     packed = snapshot.get(position_key(app, number))
     try:
         return ConnectorRecord() if packed is None else _DECODER.decode(packed)

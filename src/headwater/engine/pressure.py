@@ -1,4 +1,4 @@
-"""What happens when rows come faster than they go: pause, then spill, then shed.
+"""What happens when rows arrive faster than they are processed: pause, then spill, then shed.
 
 There is no back-pressure to sensors at the edge. Up to the memory budget rows flow freely. Past it, sources that can
 wait are paused; the others go on and their rows wait on disk, where the store keeps them and from where the kernel
@@ -41,7 +41,7 @@ class PressureConfig:
     memory_bytes: int = MEMORY_BYTES
     disk_bytes: int = DISK_BYTES
     app_rows: int = 20_000  # waiting rows of one app at which its sources that can wait are paused
-    resume_share: float = 0.5  # of a limit, at which what was paused goes on
+    resume_share: float = 0.5  # of a limit, at which paused sources go on
 
     def __post_init__(self) -> None:
         """Refuse budgets that contradict one another."""
@@ -102,10 +102,9 @@ class Underway:
 
 
 class Pressure:
-    """Knows how much waits, and says what sources may do."""
+    """Measures what waits, and decides what sources may do."""
 
     def __init__(self, config: PressureConfig) -> None:
-        """Begin at ease."""
         self.config = config
         self.bytes_held = 0
         self._bytes_in_hand = 0  # brought by sources, and not stored yet
@@ -142,7 +141,7 @@ class Pressure:
         (self._apps_full.add if self._rows_of_app[app] >= mark else self._apps_full.discard)(app)
 
     def may_read(self, app: int, can_wait: bool) -> bool:
-        """Whether a source of this app may bring rows now."""
+        """Whether a source of this app may bring rows."""
         if can_wait:
             return not self._memory_full and app not in self._apps_full
         self._spilling = self._memory_full
@@ -157,11 +156,11 @@ class Pressure:
         return max(0, self.bytes_held + bytes_coming - self.config.disk_bytes)
 
     def correct(self, bytes_held: int) -> None:
-        """Take note of what really waits, by one who has looked."""
+        """Set the bytes that wait, as counted in the store."""
         self.bytes_held = bytes_held
 
     def shed(self, freed: int) -> bool:
-        """Take note that so many bytes were shed, and return whether that is new."""
+        """Subtract shed bytes; return whether shedding has just begun."""
         begins = freed > 0 and not self._shedding
         self.bytes_held -= freed
         self._shedding = self._shedding or begins
@@ -169,7 +168,7 @@ class Pressure:
 
     @property
     def level(self) -> Level:
-        """The level, for people."""
+        """The level, for status and metrics."""
         if self._shedding or self.bytes_held >= self.config.disk_bytes:
             return Level.SHEDDING
         if self._memory_full:

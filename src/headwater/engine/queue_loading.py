@@ -1,4 +1,4 @@
-"""The queues of an app as they stand in a store, for a scheduler that begins with them."""
+"""The queues of an app in a store, loaded into a scheduler."""
 
 from collections.abc import Container
 
@@ -48,7 +48,7 @@ def queues_of(
 
 
 def _below(graph: Graph, app: AppId) -> dict[int, tuple[InstanceId, ...]]:
-    """Return the instances that each one's rows go to."""
+    """Return the downstream instances of each instance."""
     below: dict[int, tuple[InstanceId, ...]] = {}
     for chain in graph.chains:
         targets = [

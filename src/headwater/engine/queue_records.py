@@ -1,4 +1,4 @@
-"""Queues as they lie in the store: how far each was filled and emptied, and its entries."""
+"""Queues in the store: how far each was filled and emptied, and its entries."""
 
 import struct
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _QUEUE: Final = struct.Struct("<12q")
 
 
 class QueueRecord(NamedTuple):
-    """How far a queue was filled and emptied. Counts only ever grow, so a later record can always be told.
+    """How far a queue was filled and emptied. Counts only grow, so of two records the later one is evident.
 
     A tuple, since several are made in every turn.
     """
@@ -28,7 +28,7 @@ class QueueRecord(NamedTuple):
     taken_rows: int = 0
     gone_bytes: int = 0
     shed_rows: int = 0
-    last_end_us: int = 0  # when the last turn ended; what arrived before waited in the queue, not at its head
+    last_end_us: int = 0  # when the last turn ended; rows that came before have waited in the queue, not at its head
     turns: int = 0
     put_marks: int = 0  # entries without rows
     taken_marks: int = 0
@@ -39,7 +39,6 @@ class QueueRecord(NamedTuple):
         return self.put_rows - self.taken_rows - self.shed_rows
 
     def pack(self) -> bytes:
-        """Return the record's bytes."""
         return _QUEUE.pack(*self)
 
 
@@ -61,7 +60,7 @@ def all_queues(snapshot: Snapshot, app: AppId) -> Iterator[QueueRecord]:
 
 
 def append(txn: Transaction, instance: InstanceId, entries: list[tuple[int, bytes]]) -> QueueRecord:
-    """Put entries (rows, bytes) at the end of a queue and return its new record; one without rows is a mark."""
+    """Append entries (rows, bytes) to a queue and return its new record; one without rows is a mark."""
     record = read_queue(txn, instance)
     sequence = record.next_sequence
     for _, encoded in entries:
@@ -100,7 +99,7 @@ def begin_queue(
 
 
 def pass_by(txn: Transaction, instance: InstanceId, rows: int, marks: int) -> QueueRecord:
-    """Count rows and marks as put that are taken in the same transaction, and so never lie in the queue."""
+    """Count rows and marks as put that the same transaction takes, and so never stores."""
     record = read_queue(txn, instance)
     record = record._replace(put_rows=record.put_rows + rows, put_marks=record.put_marks + marks)
     txn.put(queue_key(instance), record.pack())
@@ -117,10 +116,10 @@ class Shed:
 
 
 def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int, *, behind_rows: int) -> Shed:
-    """Drop the oldest entries of a queue, except its head and the rows that a worker has in its hands.
+    """Drop the oldest entries of a queue, except its head and the rows that were given to a worker.
 
-    A turn that finds one of its entries gone is superseded. Were those shed that a running turn holds, a queue under
-    constant pressure would supersede every turn and never get on.
+    A turn is superseded if one of its entries is gone. Were entries of running turns shed, a queue under constant
+    pressure would supersede every turn and make no progress.
     """
     record = read_queue(txn, instance)
     doomed: list[bytes] = []
@@ -130,7 +129,7 @@ def shed_oldest(txn: Transaction, instance: InstanceId, bytes_wanted: int, *, be
         if freed >= bytes_wanted:
             break
         count = entry_rows(encoded)
-        if count == 0:  # a mark takes no room, and what waits for it would wait for ever
+        if count == 0:  # a mark takes no room, and operators downstream wait for it
             continue
         if held < max(1, behind_rows):
             held += count

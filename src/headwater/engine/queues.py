@@ -1,8 +1,7 @@
-"""The queues' bookkeeping: what waits where, who works on it, and how long each queue was empty.
+"""The scheduler's view of the queues: what waits where, which worker runs it, and how long each queue was empty.
 
-Counts of rows put and taken only grow, and come as absolute numbers from whoever changed the store. A report that
-arrives late, twice or not at all can therefore never make a queue look longer or shorter than it will soon be known
-to be: the larger number is the later one.
+Counts of rows put and taken only grow and are absolute, so updates are idempotent and may come in any order: the larger
+number is the later one.
 """
 
 from collections.abc import Iterable
@@ -12,14 +11,14 @@ from typing import Final
 from headwater.model.ids import InstanceId, WorkerId
 
 SMOOTHING: Final = 0.2  # weight of the newest turn in the running means of cost and output
-FEW_ROWS: Final = 32  # of a turn: to try twice as many costs little, whatever each of them does
+FEW_ROWS: Final = 32  # rows of a turn: twice as many cost little more, whatever the operator does
 
 
 @dataclass(slots=True)
 class TurnCost:
-    """What a turn of so many rows costs: a fixed part and a part for each row, fitted to the turns seen lately.
+    """The cost of a turn by its rows: a fixed part and a part per row, fitted to recent turns (least squares).
 
-    Without the fixed part, an operator that got its rows one by one would seem a hundred times dearer than it is.
+    Without the fixed part, an operator that gets its rows one by one would seem a hundred times dearer than it is.
     """
 
     weight: float = 0.0
@@ -29,7 +28,7 @@ class TurnCost:
     rows_cost: float = 0.0
 
     def learn(self, rows: int, cost_us: float) -> None:
-        """Take note of a turn; older ones count less and less."""
+        """Add a turn; the weight of older ones decays."""
         kept = 1.0 - SMOOTHING
         self.weight = self.weight * kept + 1.0
         self.rows = self.rows * kept + rows
@@ -39,25 +38,25 @@ class TurnCost:
 
     @property
     def known(self) -> bool:
-        """Whether any turn has been seen."""
+        """Whether there has been a turn."""
         return self.weight > 0
 
     @property
     def row_us(self) -> float:
-        """What a row has cost on average, its share of the fixed part included; 1 before anything is known."""
+        """The mean cost of a row, with its share of the fixed part; 1 before the first turn."""
         return self.cost_us / self.rows if self.rows else 1.0
 
     def expected_us(self, rows: float) -> float:
-        """Return what a turn of so many rows may cost."""
+        """Return the expected cost of a turn of so many rows."""
         mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
         per_row = self._per_row_us()
-        if per_row is None:  # nothing is known of the fixed part, and more rows may cost more in proportion
+        if per_row is None:  # the fixed part is unknown, so more rows may cost proportionally more
             per_row = mean_cost / mean_rows if rows > mean_rows else 0.0
         return mean_cost + per_row * (rows - mean_rows)
 
     @property
     def fixed_us(self) -> float:
-        """What a turn costs however few rows it has, as far as that is known; of turns of few rows all may be fixed."""
+        """The cost of a turn without its rows, as far as known; turns of few rows may be all fixed cost."""
         if not self.known or self.rows <= 0:
             return 0.0
         mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
@@ -67,7 +66,7 @@ class TurnCost:
         return mean_cost - per_row * mean_rows
 
     def _per_row_us(self) -> float | None:
-        """Return what a row more costs; None if all turns were alike, so that none shows."""
+        """Return the cost of an additional row; None if all turns had about as many rows."""
         mean_rows, mean_cost = self.rows / self.weight, self.cost_us / self.weight
         spread = self.rows_squared / self.weight - mean_rows * mean_rows
         if spread <= 0.01 * mean_rows * mean_rows:
@@ -78,7 +77,7 @@ class TurnCost:
 
 @dataclass(slots=True)
 class Totals:
-    """What an instance has done since the node began: sums from which rates and means are made."""
+    """Sums for an instance since the node began, from which rates and means are computed."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -104,16 +103,16 @@ class Queue:
     gone_bytes: int = 0
     put_marks: int = 0
     taken_marks: int = 0
-    wake_us: int | None = None  # when it wants a turn though nothing has arrived
+    wake_us: int | None = None  # when it wants a turn, even without new rows
     due: bool = False  # that instant has come
-    quiet: bool = False  # the clock gives it no turns
+    quiet: bool = False  # its timers are stopped
     runs_on: WorkerId | None = None
-    ran_on: WorkerId | None = None  # the worker that ran it last, and may remember its state
+    ran_on: WorkerId | None = None  # the worker that ran it last, and may have its state cached
     rows_given: int = 0  # to the worker that runs it
-    reserved: bool = False  # the worker has yet to fill it: until then it is empty, whoever holds it
+    reserved: bool = False  # the worker has yet to fill it: until then it counts as empty
     followed: bool = False  # its last turn followed rows from upstream
     stopped: bool = False  # its app has ended
-    blocked: bool = False  # its last commit found no room; it is tried again later
+    blocked: bool = False  # its last commit found no room; it is retried later
     ready_since_us: int = 0
     cost: TurnCost = field(default_factory=TurnCost)
     rows_out_per_row: float = 1.0
@@ -141,7 +140,7 @@ class Queue:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to do: rows, marks, or the clock."""
+        """Whether there is anything to do: rows, marks, or a timer."""
         return self.put_rows > self.taken_rows or self.put_marks > self.taken_marks or self.due
 
     @property
@@ -151,7 +150,7 @@ class Queue:
 
     @property
     def suspect(self) -> bool:
-        """Whether it may hold a row that kills workers."""
+        """Whether it may hold a row that kills workers (a poison row)."""
         return self.deaths > 0 or self.rows_limit is not None
 
     def empty_total_us(self, now_us: int) -> int:
@@ -164,20 +163,19 @@ class Queues:
     """All queues of a node."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._queues: dict[InstanceId, Queue] = {}
         self._ready: dict[InstanceId, Queue] = {}
         self._ready_on_driver: dict[InstanceId, Queue] = {}
         self._wakes: dict[InstanceId, int] = {}
-        self.bytes_held = 0  # over all queues: kept up to date, since pressure is looked at all the time
+        self.bytes_held = 0  # over all queues; a running sum, since pressure is measured continuously
         self.rows_of_app: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of queues."""
         return len(self._queues)
 
     def add(self, queue: Queue, now_us: int) -> None:
-        """Begin to keep a queue."""
+        """Add a queue, in the place of an earlier one."""
         queue.empty_since_us = None if queue.waiting else now_us
         self.remove(queue.instance)
         self._queues[queue.instance] = queue
@@ -185,7 +183,6 @@ class Queues:
         self.wake_at(queue.instance, queue.wake_us, now_us)
 
     def remove(self, instance: InstanceId) -> None:
-        """Forget a queue."""
         queue = self._queues.pop(instance, None)
         if queue is not None:
             self._count(queue, -queue.waiting, -queue.bytes_held)
@@ -200,7 +197,6 @@ class Queues:
         return self._queues.get(instance)
 
     def all(self) -> Iterable[Queue]:
-        """Return every queue."""
         return self._queues.values()
 
     def ready(self, *, on_driver: bool = False) -> dict[InstanceId, Queue]:
@@ -233,7 +229,7 @@ class Queues:
             self._refresh(queue, now_us)
 
     def wake_at(self, instance: InstanceId, wake_us: int | None, now_us: int) -> None:
-        """Note when a queue wants a turn though nothing has arrived."""
+        """Set when a queue wants a turn, even without new rows."""
         queue = self._queues.get(instance)
         if queue is not None:
             queue.wake_us = wake_us
@@ -245,7 +241,7 @@ class Queues:
             self._refresh(queue, now_us)
 
     def next_wake_us(self) -> int | None:
-        """Return when the clock calls next."""
+        """Return the time of the next timer."""
         return min(self._wakes.values(), default=None)
 
     def wake_due(self, now_us: int) -> None:
@@ -254,14 +250,14 @@ class Queues:
             self.wake_at(instance, self._wakes[instance], now_us)
 
     def started(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
-        """Note that a worker runs it: at most one at a time, for order."""
+        """Record that a worker runs it: one at most, to keep the order."""
         assert queue.ready, queue
         queue.runs_on = worker
         queue.rows_given = rows
         self._refresh(queue, now_us)
 
     def reserve(self, queue: Queue, worker: WorkerId, rows: int, now_us: int) -> None:
-        """Note that a worker will run it once it has filled it: what is put there meanwhile waits for that worker."""
+        """Record that a worker will run it after filling it: rows that others put there wait for that worker."""
         assert queue.free, queue
         assert not queue.has_work, queue
         queue.runs_on = worker
@@ -270,35 +266,35 @@ class Queues:
         self._refresh(queue, now_us)
 
     def ended(self, queue: Queue, now_us: int) -> None:
-        """Note that nobody runs it any more."""
+        """Record that its worker has finished."""
         queue.ran_on, queue.runs_on = queue.runs_on, None
         queue.rows_given = 0
         queue.followed, queue.reserved = queue.reserved, False
         self._refresh(queue, now_us)
 
     def stop(self, instance: InstanceId, now_us: int) -> None:
-        """Let no worker run it from now on; its rows stay."""
+        """Let no worker run it from here on; its rows stay."""
         queue = self._queues.get(instance)
         if queue is not None:
             queue.stopped = True
             self._refresh(queue, now_us)
 
     def schedule(self, instance: InstanceId, scheduled: bool, now_us: int) -> None:
-        """Let workers run it from now on, or no more: its instance is here, or elsewhere."""
+        """Set whether workers run it: whether its instance is here."""
         queue = self._queues.get(instance)
         if queue is not None:
             queue.scheduled = scheduled
             self._refresh(queue, now_us)
 
     def quieten(self, instance: InstanceId, quiet: bool, now_us: int) -> None:
-        """Let the clock give it no turns from now on, or let it again."""
+        """Stop its timers, or start them again."""
         queue = self._queues.get(instance)
         if queue is not None:
             queue.quiet = quiet
             self.wake_at(instance, queue.wake_us, now_us)
 
     def block(self, queue: Queue, blocked: bool, now_us: int) -> None:
-        """Let no worker run it for a while, or let them again."""
+        """Keep workers from it after a failed commit, or let them run it again."""
         queue.blocked = blocked
         self._refresh(queue, now_us)
 

@@ -1,4 +1,4 @@
-"""What a turn did, told in counts that only grow; and what an instance has done since its app began."""
+"""What a turn did, and what an instance has done since its app began, as counts that only grow."""
 
 from typing import Final
 
@@ -14,9 +14,9 @@ class Counts(msgspec.Struct, array_like=True):
 
     operators: list[tuple[int, int, int]]  # taken, made, dead; for each operator of the chain
     copied: int = 0  # rows put once more because a port has several readers
-    unread: int = 0  # rows of a port that nobody reads
-    unread_dead: int = 0  # dead letters that nobody reads
-    unread_late: int = 0  # late rows that nobody reads
+    unread: int = 0  # of a port without a reader
+    unread_dead: int = 0  # dead letters without a reader
+    unread_late: int = 0  # late rows without a reader
 
 
 _COUNTS_DECODER: Final = msgspec.msgpack.Decoder(Counts)
@@ -47,7 +47,7 @@ class RowTrouble(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TurnReport(msgspec.Struct, array_like=True, frozen=True):
-    """What a turn did, in counts that only grow, so that a report lost or heard twice does no harm."""
+    """What a turn did, in absolute counts, so that a lost or repeated report does no harm."""
 
     app: int
     instance: int
@@ -63,4 +63,4 @@ class TurnReport(msgspec.Struct, array_like=True, frozen=True):
     trouble: RowTrouble | None = None
     note: str = ""  # why nothing was committed, if that is nobody's fault: superseded, store full, not now
     taken_marks: int = 0
-    wake_us: int | None = None  # when the instance wants a turn though nothing has arrived
+    wake_us: int | None = None  # when the instance wants a turn, even without new rows

@@ -1,9 +1,9 @@
-"""The scheduler: workers ask, it gives turns.
+"""The scheduler: gives turns to idle workers.
 
-EdgeWise's fixed-size pool (section 4.2) as a machine: events in, effects out, no clock, no thread, no Spark. Beyond the
-paper it packs several short queues into one turn when there are more of them than workers, lets a short turn follow its
-rows downstream into queues that were empty, asks for a spare worker when
-all are held up by operators that compute for long, and finds the row that kills its worker by halving what it gives.
+EdgeWise's fixed-size pool (section 4.2) as a state machine: events in, effects out, no clock, no thread, no Spark.
+Beyond the paper it packs several short queues into one turn when there are more of them than workers, lets a short turn
+follow its rows downstream into queues that were empty, asks for a spare worker when all are busy with long
+computations, and finds a row that kills its worker (a poison row) by bisection.
 """
 
 from collections.abc import Sequence
@@ -89,7 +89,6 @@ class Scheduler:
     """Decides which queues run on which workers."""
 
     def __init__(self, config: SchedulerConfig) -> None:
-        """Begin without workers and without work."""
         self.config = config
         self.queues = Queues()
         self.workers: dict[WorkerId, Worker] = {}
@@ -100,15 +99,15 @@ class Scheduler:
         self._hired_at_us = 0
         self._stalled_at_us = 0
         self._retry_at: dict[InstanceId, int] = {}
-        self._leaving: set[InstanceId] = set()  # given up, and still in a worker's hands
-        self._emptying: dict[InstanceId, tuple[int, int]] = {}  # given up once so many rows and marks were taken
+        self._leaving: set[InstanceId] = set()  # given up, and still run by a worker
+        self._emptying: dict[InstanceId, tuple[int, int]] = {}  # to be given up once so many rows and marks are taken
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        """Take note of what happened and give out turns."""
+        """Handle one event and give turns."""
         return self.handle_all([event], now_us)
 
     def handle_all(self, events: Sequence[Event], now_us: int) -> list[Effect]:
-        """Take note of all that happened at once, and only then give out turns: what came together goes together."""
+        """Handle several events, and give turns only then, so that rows which arrive together run together."""
         effects: list[Effect] = []
         for event in events:
             effects += self._note(event, now_us)
@@ -116,20 +115,20 @@ class Scheduler:
         return effects
 
     def deadline(self) -> int | None:
-        """Return when `SchedulerTicked` is wanted at the latest."""
+        """Return when `SchedulerTicked` is needed next."""
         busy = [worker.since_us + STALLED_US for worker in self.workers.values() if not worker.idle]
         wanted = busy if self.queues.ready() else []
         wake_us = self.queues.next_wake_us()
         return min([*wanted, *self._retry_at.values(), *([] if wake_us is None else [wake_us])], default=None)
 
     def workers_wanted(self) -> int:
-        """Return how many workers the pool should have."""
+        """Return the size that the pool should have."""
         if self._dedicated:
             return max(1, sum(_in_pool(queue) for queue in self.queues.all()))
         return self.config.workers
 
     def status(self) -> dict[str, int]:
-        """Return figures for people."""
+        """Return the figures of the status."""
         return {
             "workers": sum(not worker.on_driver for worker in self.workers.values()),
             "idle": sum(worker.idle and not worker.on_driver for worker in self.workers.values()),
@@ -226,7 +225,7 @@ class Scheduler:
         return self._let_go(now_us)
 
     def _let_go(self, now_us: int) -> list[Effect]:
-        """Tell which of the instances that were given up have come back from their workers."""
+        """Return the instances that were given up and that no worker runs any more."""
         if not self._leaving and not self._emptying:
             return []
         for instance, (rows, marks) in list(self._emptying.items()):
@@ -348,13 +347,13 @@ class Scheduler:
                 effects.append(self._give(taker, chosen, self._followers(chosen), now_us))
 
     def _used_to(self, queue: Queue, worker: Worker) -> Worker:
-        """Return the worker that ran a queue last, if it is as free as the one whose turn it is: it knows its state."""
+        """Return the worker that ran a queue last, if it is as free as this one: it may have the state cached."""
         last = None if queue.ran_on is None else self.workers.get(queue.ran_on)
         alike = last is not None and last.idle and not last.dismissed and last.on_driver == worker.on_driver
         return last if last is not None and alike and not self._dedicated else worker
 
     def _choose(self, worker: Worker, now_us: int) -> Sequence[Queue]:
-        if worker.on_driver:  # a Spark job of its own costs more than any packing saves
+        if worker.on_driver:  # the overhead of a Spark job exceeds all that packing saves
             return self._policy.choose(self.queues.ready(on_driver=True), 1, self.queues.find, now_us)
         if self._dedicated:
             return self._own_queue(worker)
@@ -372,13 +371,13 @@ class Scheduler:
         return [queue] if queue is not None else []
 
     def _followers(self, chosen: Sequence[Queue]) -> list[Queue]:
-        """Return the empty queues downstream of short ones, by stage: rows that go there need no turn of their own."""
+        """Return the empty queues downstream of short ones, by stage: their rows can run in the same turn."""
         if self._dedicated or not self.config.follow or chosen[0].on_driver:
             return []
         follow: list[Queue] = []
         expected_us = 0.0
         ahead = [(queue, float(self.config.consumption.rows_for(queue))) for queue in chosen if not queue.suspect]
-        for queue, rows in ahead:  # grows as it goes: what follows may be followed
+        for queue, rows in ahead:  # the list grows meanwhile: followers may be followed
             expected_us += queue.cost.expected_us(rows) if queue.cost.known else PACK_US
             if expected_us >= PACK_US or len(chosen) + len(follow) >= PACK_MAX:
                 break
@@ -425,7 +424,7 @@ def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
     packed: list[Queue] = []
     expected_us = 0.0
     for queue in chosen:
-        # What has never run may compute for seconds, and would hold up whatever is packed with it.
+        # One that has never run may compute for seconds, and would delay the others of the pack.
         cost = queue.cost.expected_us(consumption.rows_for(queue)) if queue.cost.known else PACK_US
         if packed and (expected_us + cost > PACK_US or queue.suspect):
             break
@@ -435,10 +434,10 @@ def _pack(chosen: Sequence[Queue], consumption: Consumption) -> Sequence[Queue]:
 
 
 def _learn(queue: Queue, report: TurnReport) -> None:
-    """Keep running means of what a row costs and yields, and forget a doubt that a good turn has answered."""
+    """Update the means of a row's cost and output; a successful turn clears suspicion."""
     queue.cost.learn(report.rows, report.turn_us)
     queue.rows_out_per_row += SMOOTHING * (report.made_rows / report.rows - queue.rows_out_per_row)
-    if queue.followed:  # it counted as empty while its rows were being made and run
+    if queue.followed:  # it counted as empty while the turn made and ran its rows
         queue.empty_us -= report.turn_us
     queue.deaths = 0
     if queue.rows_limit is not None:
@@ -454,7 +453,7 @@ def _learn(queue: Queue, report: TurnReport) -> None:
 
 
 def _doubt(queue: Queue, part: Assignment) -> None:
-    """A worker died on these rows: from the second time on give it half of them, so that the culprit is found."""
+    """Record that a worker died on these rows: from the second time on it gets half of them (bisection)."""
     alone_before = queue.rows_limit == 1
     queue.deaths += 1
     if queue.deaths >= DEATHS_TO_DOUBT and not alone_before:

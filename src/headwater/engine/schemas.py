@@ -1,4 +1,4 @@
-"""Schemas by name: each is stored once for an app, and what follows from it is worked out once per process."""
+"""Schemas by name: each is stored once per app, and what is derived from it is cached per process."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ SCHEMAS_BYTES_MAX: Final = 16 << 20  # of these as they are stored; in memory a 
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """A schema and what follows from it."""
+    """A schema with what is derived from it."""
 
     schema: pa.Schema
     identity: int
@@ -27,7 +27,7 @@ class KnownSchema:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> "KnownSchema":
-        """Work out what follows from a schema."""
+        """Derive the rest from a schema."""
         encoded = schema.serialize().to_pybytes()
         return cls(schema, named_by(encoded), needs_whole(schema), len(encoded))
 
@@ -37,10 +37,9 @@ class KnownSchema:
 
 
 class Schemas:
-    """Schemas known to this process. What follows from a schema is worked out once, not for every batch."""
+    """A cache of schemas, so that nothing is derived from them per batch."""
 
     def __init__(self) -> None:
-        """Know none."""
         self._by_identity: dict[int, KnownSchema] = {}
         self._by_schema: dict[pa.Schema, KnownSchema] = {}
         self._bytes = 0  # of those by schema
@@ -50,7 +49,7 @@ class Schemas:
         self._fits: dict[tuple[int, int], bool] = {}
 
     def known(self, schema: pa.Schema) -> KnownSchema:
-        """Return what is known of a schema; comparing with the last few is several times cheaper than hashing one."""
+        """Return a schema with what is derived from it; to compare with the last few is cheaper than to hash."""
         for recent in self._recent:
             if schema.equals(recent.schema, check_metadata=True):
                 return recent
@@ -67,7 +66,7 @@ class Schemas:
         return found
 
     def find(self, snapshot: Snapshot, app: AppId, identity: int) -> KnownSchema:
-        """Return the schema that rows of an app name."""
+        """Return the schema of this name among an app's."""
         found = self._by_identity.get(identity)
         if found is None:
             stored = snapshot.get(schema_key(app, identity))
@@ -89,9 +88,9 @@ class Schemas:
         return self._fits[pair]
 
     def ensure(self, txn: Transaction, app: AppId, known: KnownSchema) -> None:
-        """Store a schema of an app's rows if it is not there yet.
+        """Store a schema of an app's rows unless it is stored.
 
-        One seen there stays as long as the app, whereas one just put may still be undone.
+        One found in the store stays as long as the app; one just put may be undone with its transaction.
         """
         if (app, known.identity) in self._stored:
             return

@@ -19,7 +19,7 @@ Put = tuple[int, int, bytes]  # instance, rows, entry
 
 
 def without_giants(rows: Rows) -> Rows:
-    """Return what a source has brought without the rows that no queue takes, which are counted."""
+    """Remove and count the rows that are too large for any queue."""
     if not is_large(rows.batch):
         return rows
     fitting, giants = sieve(rows.batch)
@@ -36,7 +36,7 @@ def lay_out(
     stamps: tuple[Stamp, ...],
     now_us: int,
 ) -> list[Put]:
-    """Return what is to be put into the queues behind a source, which is the declaration of this number."""
+    """Return the entries of a source's rows for the queues behind it; the source is declaration `number`."""
     batch = rows.batch
     if batch.num_rows == 0:
         return []
@@ -56,7 +56,7 @@ def lay_out(
 
 
 def lay_out_end(outlets: Sequence[Outlet], number: int, now_us: int) -> list[Put]:
-    """Return what tells those who wait for time that no row will follow."""
+    """Return the marks of the end of time, for operators that need watermarks."""
     mark = Mark(channel_of(number, 0), 0, END_OF_TIME)
     return [
         (target, 0, encode_mark(now_us, mark._replace(source=outlet.source)))
@@ -67,7 +67,7 @@ def lay_out_end(outlets: Sequence[Outlet], number: int, now_us: int) -> list[Put
 
 
 def put_all(txn: Transaction, app: AppId, puts: Sequence[Put]) -> list[tuple[InstanceId, QueueRecord]]:
-    """Put what was laid out, and return the queues that grew."""
+    """Append the entries, and return the queues that grew."""
     by_target: dict[int, list[tuple[int, bytes]]] = {}
     for target, rows, encoded in puts:
         by_target.setdefault(target, []).append((rows, encoded))
@@ -78,7 +78,7 @@ def put_all(txn: Transaction, app: AppId, puts: Sequence[Put]) -> list[tuple[Ins
 def keep_position(
     txn: Transaction, app: AppId, number: int, before: ConnectorRecord, rows: Rows, outlets: int
 ) -> ConnectorRecord:
-    """Keep where a source stands once these rows, which so many outlets got, are stored."""
+    """Record a source's position and counts once these rows are stored for so many outlets."""
     count = rows.batch.num_rows
     after = ConnectorRecord(
         position=rows.position,

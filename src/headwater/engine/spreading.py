@@ -1,7 +1,7 @@
 """Which rows of a batch go to which instance.
 
-What the rows are nobody may know before they come, so a key that can be none, and columns of a type that Arrow cannot
-part, are found here. That is told as `WrongKey`: it is about the rows of one app, and no concern of any other.
+The types of a stream's rows are known only when they come, so a value that cannot be a key, and a column that Arrow
+cannot split, show here. They raise `WrongKey`: that is an error of one app, and must not affect others.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from headwater.model.keys import KEY_GROUPS, KeyGroups, WrongKey, keyed_rows
 
 
 def spread(outlet: Outlet, batch: pa.RecordBatch, own_index: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Return which rows go to which instance; raises WrongKey where that cannot be told."""
+    """Return which rows go to which instance; raises WrongKey where a key does not allow it."""
     targets = outlet.targets
     if len(targets) == 1:
         return [(targets[0], batch)]
@@ -38,4 +38,4 @@ def _by_key(outlet: Outlet, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordB
     return [(outlet.targets[owner], batch.take(pa.array(np.flatnonzero(of_row == owner)))) for owner in present]
 
 
-_groups: dict[tuple[pa.DataType, ...], KeyGroups] = {}  # by the types of the key: 1 and True are equal, and two keys
+_groups: dict[tuple[pa.DataType, ...], KeyGroups] = {}  # by the key's types: 1 equals True, but is another key

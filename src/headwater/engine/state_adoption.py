@@ -1,8 +1,7 @@
-"""Bringing what a store keeps of one version of an app to where the next version looks for it.
+"""Copies what a store keeps of one version of an app to where the next version looks for it.
 
-It is copied to the places of another app number, in short commits, while neither version runs. Only the caller's last
-commit makes the copy count, and the original is deleted after that: whoever is killed in between finds the old version
-as it was.
+It is copied under another app number, in short commits, while neither version runs. Only the caller's last commit makes
+the copy valid, and the original is deleted after that: after a crash in between the old version is intact.
 """
 
 from collections.abc import Iterable
@@ -23,11 +22,11 @@ from headwater.model.store_layout import app_prefixes, code_prefix, lot_key, pos
 from headwater.model.time import BEGINNING_OF_TIME, END_OF_TIME
 from headwater.operators.watermarks import OperatorTime, WithWatermark
 
-SLICE: Final = 1_000  # entries of one commit, which others wait for
+SLICE: Final = 1_000  # entries in one commit, for which other writers wait
 
 
 def adopt(store: Store, before: AppId, after: AppId, kept: Succession) -> None:
-    """Copy state, positions and how far event time has come, for all that goes on; the counts begin anew."""
+    """Copy state, positions and event times of all that the next version keeps; the counts begin anew."""
     for one, old, new in kept.numbers:
         if one.role == "operator":
             copy_range(store, state_prefix(before, old), state_prefix(after, new))
@@ -43,9 +42,9 @@ def adopt(store: Store, before: AppId, after: AppId, kept: Succession) -> None:
 
 
 def adopt_as_it_lies(store: Store, before: AppId, after: AppId, given_up: Iterable[int] = ()) -> None:
-    """Copy all but the code: for a version of the same structure, which also takes the rows that wait.
+    """Copy everything but the code: for a version of the same structure, which also takes over queued rows.
 
-    The sinks with these numbers begin at no position, with the first row that waits for them.
+    The sinks in `given_up` begin without a position, at the first row in their queue.
     """
     code = code_prefix(before)[:1]
     for old, new in zip(app_prefixes(before), app_prefixes(after), strict=True):
@@ -58,7 +57,7 @@ def adopt_as_it_lies(store: Store, before: AppId, after: AppId, given_up: Iterab
 
 
 def copy_range(store: Store, source: bytes, target: bytes) -> None:
-    """Put a copy of all that lies below one prefix below another, a slice at a time."""
+    """Copy all keys below one prefix to another, a slice at a time."""
     start = source
     while True:
         with store.write() as txn:
@@ -72,10 +71,10 @@ def copy_range(store: Store, source: bytes, target: bytes) -> None:
 def _adopt_times(
     txn: Transaction, before: AppId, after: AppId, kept: Succession, chain: ChainLayout, index: int
 ) -> None:
-    """Let the operators of an instance go on at the time that each had come to.
+    """Let the operators of an instance resume at the event time that each has reached.
 
-    Nothing is taken over of what was last told from one instance to another: they may not be neighbours any more, and
-    whoever has something to tell tells it again.
+    The last watermarks of channels are not copied: instances may have other neighbours, and every sender sends its
+    watermark again.
     """
     found = [_time_of(txn, before, kept, operator, index) for operator in chain.operators]
     if any(time is not None for time in found):
@@ -84,7 +83,7 @@ def _adopt_times(
 
 
 def _adopt_lot(txn: Transaction, before: AppId, after: AppId, kept: Succession, chain: ChainLayout, index: int) -> None:
-    """Remember of which placement the state is: a copy that was left behind here must not be taken for the one."""
+    """Copy the lot with the state, so that a stale copy here is not taken for the current one."""
     operator = next((one for one in chain.operators if one in kept.kept), None)
     if operator is not None:
         lot = txn.get(lot_key(InstanceId(before, kept.before.chain_of(operator).first_instance + index)))
@@ -104,7 +103,7 @@ def _time_of(snapshot: Snapshot, before: AppId, kept: Succession, operator: str,
 
 
 def _to_be_told_again(time: OperatorTime) -> OperatorTime:
-    """Return a watermark that is made anew with the next row, the next look at the clock or the next end."""
+    """Return a watermark that is sent anew with the next row, timer or end."""
     has_ended = time.watermark_us == END_OF_TIME
     return msgspec.structs.replace(
         time, watermark_us=BEGINNING_OF_TIME if has_ended else time.watermark_us, wake_us=None, idle=False

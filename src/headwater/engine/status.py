@@ -1,4 +1,4 @@
-"""What a node tells about itself: plain data for the live table, `--json`, Prometheus and tests."""
+"""A node's status: plain data for the live table, `--json`, Prometheus and tests."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from headwater.model.ids import Figure, Number
 
 
 class AppState(StrEnum):
-    """Where an app is in its life."""
+    """The state of an app."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -64,7 +64,7 @@ class AppStatus:
     latency: Latency  # since the start
     recent: Latency  # of the last few seconds
     operators: tuple[OperatorStatus, ...]
-    ledger: Ledger | None = None  # only where asked for: reading it walks all queues
+    ledger: Ledger | None = None  # only on request: it reads all queues
 
 
 @dataclass(frozen=True, slots=True)

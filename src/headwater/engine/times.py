@@ -1,4 +1,4 @@
-"""How far event time has come for an instance: by channel, and for each operator of its chain."""
+"""The event time of an instance: of its channels, and of each operator of its chain."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -18,25 +18,25 @@ OPERATORS_MAX: Final = 10_000  # of one chain
 
 
 class Times(msgspec.Struct, array_like=True):
-    """How far time has come for an instance: by channel, and for each operator of its chain."""
+    """The event time of an instance: of its channels, and of each operator of its chain."""
 
     channels: Annotated[
         dict[Micros, tuple[Micros, bool, bool]], Meta(max_length=CHANNELS_MAX)
     ]  # input and sender -> watermark, idle, ended
     operators: Annotated[list[OperatorTime], Meta(max_length=OPERATORS_MAX)]
-    sent_us: Micros = BEGINNING_OF_TIME  # the last watermark that went out
+    sent_us: Micros = BEGINNING_OF_TIME  # the last watermark sent
     sent_idle: bool = False
 
     @property
     def wake_us(self) -> int | None:
-        """When the instance wants a turn though nothing has arrived."""
+        """When the instance wants a turn, even without new rows."""
         return min((one.wake_us for one in self.operators if one.wake_us is not None), default=None)
 
     def watermark(self, expected: Sequence[tuple[int, int]]) -> tuple[int, bool]:
-        """Return the watermark over all channels, and whether all are idle: the minimum rules, the idle do not count.
+        """Return the watermark over all channels, and whether all are idle: the minimum of those that are not idle.
 
-        A channel that is idle may come back, so the end of the others is not the end of everything. While all that are
-        left are idle, event time stands where the furthest of all has brought it.
+        An idle channel may resume, so the end of the others is not the end of time. While all open channels are idle,
+        event time is where the furthest of all channels has brought it.
         """
         found = [self.channels.get(_channel_key(*channel), _SILENT) for channel in expected]
         open_ones = [one for one in found if not one[2]]
@@ -46,7 +46,7 @@ class Times(msgspec.Struct, array_like=True):
         return (min(awake), False) if awake else (max(one[0] for one in found), True)
 
     def note(self, mark: Mark) -> None:
-        """Take note of a mark."""
+        """Update a channel with a mark."""
         channel = _channel_key(mark.source, mark.sender)
         before_us, _, ended = self.channels.get(channel, _SILENT)
         if mark.watermark_us == END_OF_TIME:
@@ -66,6 +66,6 @@ _TIMES_DECODER: Final = msgspec.msgpack.Decoder(Times)
 
 
 def read_times(snapshot: Snapshot, instance: InstanceId, operators: int) -> Times:
-    """Return how far time has come for an instance."""
+    """Return the event time of an instance."""
     packed = snapshot.get(times_key(instance))
     return Times({}, [OperatorTime() for _ in range(operators)]) if packed is None else _TIMES_DECODER.decode(packed)

@@ -1,9 +1,9 @@
 """A turn: take waiting rows, run the chain, commit everything it changed at once.
 
-The rows are read from a snapshot, computed on outside any transaction, and what came of them (outputs, state, counts,
-how far the queue is emptied) is committed in one short transaction. Before it changes anything, it looks whether the
-queue still stands where it stood when the rows were taken, and whether the node that gave the turn still owns the
-store. So a turn that was given twice counts once, whoever is faster, and a worker of a dead node changes nothing.
+The rows are read from a snapshot and processed outside any transaction; outputs, state, counts and the queue's new head
+are committed in one short transaction. Before it changes anything, that checks that the queue is still where it was
+when the rows were taken, and that the node which gave the turn still owns the store (a fencing token). So a turn that
+was given twice counts once, whichever is faster, and a worker of a dead node changes nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +40,12 @@ from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment,
 STORE_FULL: Final = "store full"
 NOT_NOW: Final = "not now"
 KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
-COMMITS_MAX: Final = 5  # of one turn; where others write meanwhile, what was looked at may have changed each time
+COMMITS_MAX: Final = 5  # attempts per turn; where others write meanwhile, what was read may change each time
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A turn that has been computed and needs only its commit."""
+    """A turn that has been computed but not committed."""
 
     taken: Taken
     plan: ChainPlan
@@ -73,7 +73,7 @@ def prepare(
     times: Times | None = None,
     known: dict[int, Known] | None = None,
 ) -> Prepared:
-    """Run the chain on what was taken and lay out what is to be committed; raises UserCodeError to stop the flow."""
+    """Run the chain on the taken rows and lay out the commit; raises UserCodeError to stop the flow."""
     began_us = clock()
     shapes = _shapes(plan, taken) if plan.unions else None
     if condemn:
@@ -116,7 +116,7 @@ def _shapes(plan: ChainPlan, taken: Taken) -> bytes | None:
 
 
 def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return rows that are taken together as one batch; where Arrow cannot join them the flow stops, and says why."""
+    """Join rows to one batch; if Arrow cannot, the flow stops with the reason."""
     try:
         return unite(batches)
     except pa.ArrowException as failure:
@@ -126,7 +126,7 @@ def _united(plan: ChainPlan, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatc
 
 
 def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segment]:
-    """Return what was taken as the chain takes it; the channels' watermarks become one."""
+    """Return the stretches as the chain takes them, with one watermark over all channels."""
     segments = []
     channels = [] if times is None else plan.channels_of(taken.instance)
     for stretch in taken.stretches:
@@ -135,7 +135,7 @@ def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segmen
             segments.append(Segment(batches))
             continue
         for mark in stretch.marks:
-            if (mark.source, mark.sender) in channels:  # of others nobody waits for a word, and they could be many
+            if (mark.source, mark.sender) in channels:  # a peer could make up others
                 times.note(mark)
         watermark_us, idle = times.watermark(channels)
         segments.append(Segment(batches, watermark_us, idle, stretch.exact))
@@ -143,7 +143,7 @@ def _segments(taken: Taken, plan: ChainPlan, times: Times | None) -> list[Segmen
 
 
 def _without_giants(prepared: Prepared, chain: OpenChain, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Treat rows that no queue takes as ones at which the operator that made them raises; return the others."""
+    """Treat rows too large for any queue as if the operator had raised on them; return the others."""
     last = len(chain.operators) - 1
     fitting, giants = sieve(batch)
     for giant in giants:
@@ -154,7 +154,7 @@ def _without_giants(prepared: Prepared, chain: OpenChain, batch: pa.RecordBatch)
 
 
 def _settle_times(prepared: Prepared, times: Times, now_us: int) -> None:
-    """Keep how far time has come, and pass the end on to those who read the dead letters."""
+    """Store the event times, and pass the end of time to the readers of dead letters."""
     plan, instance = prepared.plan, prepared.taken.instance
     if times.sent_us == END_OF_TIME:
         for index, outlets in plan.errors.items():
@@ -168,7 +168,7 @@ def _settle_times(prepared: Prepared, times: Times, now_us: int) -> None:
 def _emit_all(
     prepared: Prepared, chain: OpenChain, emission: Emission, schemas: Schemas, now_us: int, times: Times | None
 ) -> None:
-    """Lay out the rows of all ports, and tell those who got none how far time has come."""
+    """Lay out the rows of all ports, and send the watermark to targets without rows."""
     plan = prepared.plan
     mark = Mark(plan.sender(-1, prepared.taken.instance))
     news = False
@@ -218,7 +218,7 @@ def _emit(
     late: bool = False,
     mark: Mark | None = None,
 ) -> dict[int, set[int]]:
-    """Lay out rows for all who read them, and return whom that reaches, by the number of the outlet."""
+    """Lay out rows for all readers, and return the targets with rows, by the number of the outlet."""
     rows = batch.num_rows
     prepared.copied += rows * max(0, len(outlets) - 1)
     if not outlets:
@@ -236,7 +236,7 @@ def _emit(
             stamps = share_stamps(taken.stamps, part.num_rows, rows)
             labelled = sent._replace(source=outlet.source)
             *before, last = cut(part) if large else (part,)
-            for piece in before:  # time comes behind the last of them
+            for piece in before:  # the mark comes with the last piece
                 unmarked = Mark(labelled.sender, labelled.source)
                 prepared.puts.append(Put(target, piece.num_rows, now_us, unmarked, piece, known))
             prepared.puts.append(Put(target, last.num_rows, now_us, labelled, last, known, stamps))
@@ -267,9 +267,9 @@ def _check_key(plan: ChainPlan, outlets: Sequence[Outlet], batch: pa.RecordBatch
 
 
 def commit(store: Store, term: bytes, prepared: Sequence[Prepared], schemas: Schemas, now_us: int) -> list[TurnReport]:
-    """Commit the turns together; those that were superseded meanwhile are left out and say so.
+    """Commit the turns together; a turn superseded meanwhile is left out and reported so.
 
-    Where one has taken what another made, they hold together or not at all.
+    If a turn has taken what another made, all are committed or none.
     """
     linked = any(one.taken.in_hand for one in prepared)
     _encode(prepared)
@@ -280,7 +280,7 @@ def commit(store: Store, term: bytes, prepared: Sequence[Prepared], schemas: Sch
 
 
 def _encode(prepared: Sequence[Prepared]) -> None:
-    """Make the bytes of what is to lie in queues while nobody waits for the lock."""
+    """Encode the entries before the write lock is taken."""
     for one in prepared:
         for put in one.puts:
             if not put.in_hand:
@@ -336,7 +336,7 @@ def _still_there(txn: Transaction, taken: Taken, record: QueueRecord) -> bool:
 
 
 def commit_state(txn: Transaction, plan: ChainPlan, result: ChainResult) -> None:
-    """Make what a chain changed of its state true."""
+    """Write the changes of a chain's state."""
     for index, changes in result.state.items():
         prefix = state_prefix(plan.app, plan.numbers[index])
         txn.put_many((prefix + entry, value) for entry, value in changes.items() if value is not None)
@@ -371,7 +371,7 @@ def _commit_puts(txn: Transaction, app: AppId, puts: Sequence[Put], schemas: Sch
 
 
 def _fill(txn: Transaction, instance: InstanceId, puts: Sequence[Put], schemas: Schemas) -> QueueRecord:
-    if puts[0].in_hand:  # what one turn makes for a queue is all taken in hand, or none of it
+    if puts[0].in_hand:  # all entries of one turn for a queue are taken in hand, or none
         return pass_by(txn, instance, sum(put.rows for put in puts), sum(put.rows == 0 for put in puts))
     for put in puts:
         if put.known is not None:
@@ -412,11 +412,11 @@ class Assignment:
 
     instance: InstanceId
     rows_max: int
-    condemn: str = ""  # not empty: do not run these rows, they kill workers; say why
+    condemn: str = ""  # if not empty: do not run these rows, which kill workers, and drop them for this reason
 
 
 def _is_due(plan: ChainPlan, times: Times | None, now_us: int) -> bool:
-    """Whether the clock alone calls for a turn; a chain that watches it has to be begun once."""
+    """Whether a timer calls for a turn; a chain that watches the clock needs a first one."""
     if times is None:
         return False
     wake_us = times.wake_us
@@ -435,9 +435,9 @@ class TurnRunner:
     memory: StateMemory = field(default_factory=StateMemory)
 
     def run(self, assignments: Sequence[Assignment]) -> list[TurnReport]:
-        """Take, compute and commit; rows that stop a flow are reported, and do not hold up the other assignments.
+        """Take, compute and commit; rows that stop a flow are reported, and do not affect the other assignments.
 
-        An assignment may follow rows that an earlier one made. It is handed them, and all is one commit.
+        An assignment may follow rows that an earlier one made; it gets them directly, and all are one commit.
         """
         reports: list[TurnReport] = []
         prepared: list[Prepared] = []
@@ -445,7 +445,7 @@ class TurnRunner:
         for assignment in assignments:
             handed = made.pop(assignment.instance, [])
             taken, times = self._take(assignment, handed)
-            if taken is None:  # what was made for it has to lie in its queue first
+            if taken is None:  # the rows made for it have to be stored first
                 reports += self._commit(prepared)
                 prepared, made, handed = [], {}, []
                 taken, times = self._take(assignment, handed)
@@ -464,7 +464,7 @@ class TurnRunner:
         return reports
 
     def _take(self, assignment: Assignment, handed: Sequence[Put]) -> tuple[Taken | None, Times | None]:
-        """Take what was handed on within the turn, else from the queue; and read how far time has come."""
+        """Take rows made in this turn, or else from the queue; and read the event times."""
         instance, rows_max = assignment.instance, assignment.rows_max
         plan, _ = self.chains[instance]
         taken: Taken | None
@@ -495,7 +495,7 @@ class TurnRunner:
     def _commit(self, prepared: Sequence[Prepared]) -> list[TurnReport]:
         try:
             reports = self._commit_unless_outrun(prepared)
-        except StoreFull as full:  # nothing was changed; the rows wait where they are until there is room
+        except StoreFull as full:  # nothing was changed; the rows wait in their queues
             reports = [_nothing(one.taken, note=f"{STORE_FULL}: {full}") for one in prepared]
         for one, report in zip(prepared, reports, strict=True):
             if report.note:
@@ -505,7 +505,7 @@ class TurnRunner:
         return reports
 
     def _commit_unless_outrun(self, prepared: Sequence[Prepared]) -> list[TurnReport]:
-        """Commit; in a store elsewhere others may be faster again and again, which is no reason to compute again."""
+        """Commit; on a remote store commits of others may conflict repeatedly, which needs no new computation."""
         for _ in range(COMMITS_MAX):
             try:
                 return commit(self.store, self.term, prepared, self.schemas, self.clock())

@@ -1,7 +1,7 @@
-"""How large rows are that share their values, when each has its own.
+"""The size of rows that share values, if each had its own copy.
 
-A dictionary, a run, a view or a union names a value by a few bytes, as often as it likes. In Arrow the value is there
-once; what Python, Spark or a file makes of the rows has it as often as it is named.
+A dictionary, a run, a view or a union refers to a value with a few bytes, any number of times. Arrow has the value
+once; Python objects, Spark or a file made of the rows have it for every reference.
 """
 
 from typing import Any, Final
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-EXACT_FROM: Final = 16 << 20  # bytes at most, below which nobody needs to know it better
+EXACT_FROM: Final = 16 << 20  # an upper bound below this is accurate enough
 
 _SHARING: Final = (
     pa.types.is_dictionary,
@@ -31,7 +31,7 @@ def folds(kind: pa.DataType) -> bool:
 
 
 def unfolded_bytes(column: pa.Array) -> int:
-    """Return how many bytes a column has at most when no two rows share any."""
+    """Return an upper bound of a column's bytes when rows share none."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _named_bytes(column.dictionary, column.indices)
@@ -54,7 +54,7 @@ def _inside(column: pa.Array) -> list[pa.Array]:
 
 
 def _named_bytes(values: pa.Array, names: pa.Array) -> int:
-    """Return how many bytes values have that are named by their place: where that may be many, one by one."""
+    """Return the bytes of the values that are referred to; exact for texts, if the upper bound is large."""
     most = len(names) * _largest_bytes(values)
     if most < EXACT_FROM or not _is_text(values.type):
         return most
@@ -62,7 +62,7 @@ def _named_bytes(values: pa.Array, names: pa.Array) -> int:
 
 
 def _largest_bytes(values: pa.Array) -> int:
-    """Return how many bytes the largest of some values has at most."""
+    """Return an upper bound for the largest of some values."""
     kind = values.type
     if len(values) == 0:
         return 0

@@ -1,1 +1,1 @@
-"""Links between real nodes, and between users and nodes: certified, bounded, and telling of what they refuse."""
+"""Links between real nodes, and between users and nodes: authenticated, bounded, and every refusal is counted."""

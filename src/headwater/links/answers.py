@@ -1,4 +1,4 @@
-"""The requests of one user's connection: read, checked against the role, and answered while there is room for them."""
+"""The requests on one user's connection: decoded, checked against the role, and answered while the budgets allow."""
 
 import asyncio
 import logging
@@ -23,24 +23,23 @@ WAIT: str = "wait for an answer first"
 
 
 class Answers:
-    """What one user has asked on one connection and has not been answered yet."""
+    """The requests of one connection that have not been answered yet."""
 
     def __init__(self, house: House, identity: Identity, holder: Holder, called: str, say: Callable[[ToDialler], None]):
-        """Begin with nothing asked."""
         self._house, self._identity, self._holder, self._called, self._say = house, identity, holder, called, say
         self._asked: set[_Request] = set()
 
     def __bool__(self) -> bool:
-        """Whether something waits for an answer."""
+        """Whether a request waits for its answer."""
         return bool(self._asked)
 
     def cancel(self) -> None:
-        """Answer nothing more: there is nobody to hear it."""
+        """Cancel all requests: the connection is closed."""
         for request in list(self._asked):
             request.task.cancel()
 
     def hear(self, asked: Asked) -> None:
-        """Begin to answer a request, or say why not."""
+        """Begin to answer a request, or refuse it."""
         house, requests, identity = self._house, self._house.requests, self._identity
         assert requests is not None
         if len(self._asked) >= house.limits.requests_at_once:
@@ -74,7 +73,7 @@ class Answers:
         self._house.under_way.let_go(request)
 
     def refuse(self, number: int, reason: Reason, remedy: str, what: str = "") -> None:
-        """Count, and answer that the request of this number is not done."""
+        """Count a refusal, and answer the request with it."""
         self._house.refusals.note(reason, self._called)
         self._say(NotDone(number, Refusal(what or reason.value, self._house.address, remedy)))
 
@@ -101,7 +100,7 @@ class Answers:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """A request that is under way."""
+    """A request in progress."""
 
     number: int  # over all connections of the node
     _own_number: int  # as the user numbers it
@@ -109,7 +108,7 @@ class _Request:
     task: "asyncio.Task[None]"
 
     def cut(self, detail: str) -> None:
-        """Answer that there is no room for it any more."""
+        """Cancel the request, and answer that there is no room for it any more."""
         self.task.cancel()
         self._answers.refuse(self._own_number, Reason.TOO_MANY_REQUESTS, f"{WAIT}: {detail}")
 

@@ -1,20 +1,20 @@
-"""How many handshakes may begin, divided among the addresses from which they come.
+"""Rate limiting of handshakes, shared fairly among the addresses from which they come.
 
-A handshake takes a core for a moment, whoever asks for it, so there is a token bucket for all of them. While it has
-tokens, nobody is refused. When a flood has emptied it, an address is still admitted as long as it has had less than its
-fair share of late: the rate divided by the number of addresses that came lately. Pure: time comes as an argument.
+A handshake costs some CPU time whoever asks for it, so there is one token bucket for all. While it has tokens, every
+address is admitted. When a flood has emptied it, an address is still admitted as long as it has had less than its fair
+share of late: the rate divided by the number of addresses that came lately. Pure: time comes as an argument.
 """
 
 from typing import Final
 
 from headwater.links.shares import Holder
 
-BURST_S: Final = 2.0  # what was not used of the second before counts, too
-ADDRESSES_MAX: Final = 4_096  # that are remembered: the one that came first is forgotten for the next
+BURST_S: Final = 2.0  # unused handshakes of this long are saved up
+ADDRESSES_MAX: Final = 4_096  # that are remembered; beyond it the one admitted longest ago is forgotten
 
 
 class Arrivals:
-    """What each address has had of late."""
+    """How many handshakes each address has had of late."""
 
     def __init__(self, per_s: float, now: float) -> None:
         """Begin with a full bucket."""
@@ -24,7 +24,7 @@ class Arrivals:
         self._had: dict[Holder, float] = {}
 
     def admit(self, holder: Holder, now: float) -> bool:
-        """Whether a handshake may begin; if so, it is accounted."""
+        """Return whether a handshake may begin; if so, count it."""
         self._pass(now)
         had = self._had.get(holder, 0.0)
         if self._left < 1 and had + 1 > self.share(holder):
@@ -42,7 +42,7 @@ class Arrivals:
         return max(1.0, self._per_s / (others + 1))
 
     def _pass(self, now: float) -> None:
-        """Let time pass: the bucket fills, and what addresses have had is forgotten at the same rate, evenly."""
+        """Let time pass: the bucket fills, and the addresses' counts decay at the same total rate."""
         passed, self._at = max(0.0, now - self._at), max(now, self._at)
         if not passed:
             return

@@ -1,7 +1,7 @@
-"""What a node or user shows to others, and what it makes of what others show.
+"""How a node or user proves its identity, and how it checks that of others.
 
-`Certified` is the way: TLS 1.3 on both sides, with the cluster's own authority and no other. `Insecure` is for trying
-things out on one machine: nothing is encrypted, everybody is believed, and only loopback addresses are used.
+`Certified` is the normal way: mutual TLS 1.3, with the cluster's own authority and no other. `Insecure` is for trying
+things out on one machine: no encryption, identities are taken on trust, and only loopback addresses are used.
 """
 
 import datetime as dt
@@ -39,49 +39,48 @@ OWN_KEY: Final = "node.key"  # in the data directory of a node without certifica
 
 
 class Unwelcome(Exception):
-    """Somebody is not let in."""
+    """A peer is refused."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
-        """Remember why."""
         self.reason, self.detail = reason, detail
         super().__init__(reason.value)
 
 
 class Credentials(Protocol):
-    """Who we are to others, and how we tell who they are."""
+    """Our identity, and how we verify that of others."""
 
     @property
     def identity(self) -> Identity:
-        """Ourselves."""
+        """Our own identity."""
 
     @property
     def is_secure(self) -> bool:
-        """Whether connections are encrypted and both sides proven."""
+        """Whether connections are encrypted and mutually authenticated."""
 
     def accepting(self) -> ssl.SSLContext | None:
-        """What is needed to be dialled; None: plaintext."""
+        """Return the TLS context of a server; None: plaintext."""
 
     def dialling(self) -> ssl.SSLContext | None:
-        """What is needed to dial."""
+        """Return the TLS context of a client; None: plaintext."""
 
     def greeting(self, kind: Kind) -> Greeting:
-        """What we say first when we dial."""
+        """Return the first message on a connection that we make."""
 
     def recognise(self, connection: ssl.SSLObject | None, greeting: Greeting | None) -> Identity:
-        """Return who is at the other end, as their certificate (or, insecure, their greeting) says."""
+        """Return the identity of the other end, by its certificate (or, insecure, its greeting)."""
 
     def denies(self, other: Identity) -> bool:
-        """Whether somebody's certificate counts no longer."""
+        """Whether a certificate has been revoked."""
 
     @property
     def authorities(self) -> tuple[x509.Certificate, ...]:
-        """Whose certificates count; insecure, nobody has any."""
+        """The authorities whose certificates we accept; insecure, none."""
 
     def sign(self, content: bytes) -> tuple[bytes, bytes]:
         """Return our certificate (DER) and our signature of something; insecure, both are empty."""
 
     def reloaded(self) -> "Credentials | None":
-        """The same from their files, if these have changed."""
+        """Return credentials read anew, if their files have changed."""
 
 
 # --- certified --------------------------------------------------------------------------------------------------------
@@ -99,10 +98,10 @@ class Certified:
     is_secure: bool = True
 
     def accepting(self) -> ssl.SSLContext:
-        """Let in who has a certificate of our authority."""
+        """Accept clients with a certificate of our authority."""
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
-        context.num_tickets = 0  # a resumed session would be one whose certificate nobody has looked at
+        context.num_tickets = 0  # a resumed session would skip the check of its certificate
         return context
 
     def dialling(self) -> ssl.SSLContext:
@@ -123,11 +122,11 @@ class Certified:
         return context
 
     def greeting(self, kind: Kind) -> Greeting:
-        """Say as what we come; the certificate says the rest."""
+        """Say only our kind; the certificate says who we are."""
         return Greeting(VERSION, kind)
 
     def recognise(self, connection: ssl.SSLObject | None, greeting: Greeting | None) -> Identity:
-        """Return whom the certificate speaks of, if it still counts."""
+        """Return the identity in the certificate, unless that is revoked."""
         shown = None if connection is None else connection.getpeercert(binary_form=True)
         if shown is None:
             raise Unwelcome(Reason.NO_CERTIFICATE)
@@ -140,22 +139,22 @@ class Certified:
         return identity
 
     def denies(self, other: Identity) -> bool:
-        """Whether somebody is on the deny list."""
+        """Whether an identity is on the deny list."""
         return other.id in self.denied
 
     def sign(self, content: bytes) -> tuple[bytes, bytes]:
-        """Sign with the key of the certificate; it is read for this, and not held."""
+        """Sign with the key of the certificate, which is read from its file each time and not kept in memory."""
         certificate_file, key_file = _files(self.directory)
         certificate = read_certificate(certificate_file).public_bytes(serialization.Encoding.DER)
         return certificate, read_key(key_file).sign(content, ec.ECDSA(hashes.SHA256()))
 
     def reloaded(self) -> "Certified | None":
-        """Return what the files say now; None if they have not changed."""
+        """Return the credentials in the files; None if those have not changed."""
         return None if _stamp(self.directory) == self.stamp else load_credentials(self.directory)
 
 
 def load_credentials(directory: Path, *, now: dt.datetime | None = None) -> Certified:
-    """Read what `headwater certs node` or `certs user` has made."""
+    """Read the files that `headwater certs node` or `certs user` has made."""
     stamp = _stamp(directory)
     certificate_file, key_file = _files(directory)
     certificate = read_certificate(certificate_file)
@@ -202,25 +201,25 @@ def _stamp(directory: Path) -> tuple[tuple[str, int, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Insecure:
-    """Nothing to show: an id that lasts, and belief in what others say of themselves."""
+    """No certificate: a persistent id, and the other end's identity is taken on trust."""
 
     identity: Identity
     is_secure: bool = False
     authorities: tuple[x509.Certificate, ...] = ()
 
     def accepting(self) -> None:
-        """Be dialled in plaintext."""
+        """Accept plaintext."""
 
     def dialling(self) -> None:
-        """Dial in plaintext."""
+        """Connect in plaintext."""
 
     def greeting(self, kind: Kind) -> Greeting:
-        """Say who we are, for want of a certificate."""
+        """Say who we are, as there is no certificate."""
         return Greeting(VERSION, kind, self.identity.name, self.identity.id)
 
     def recognise(self, connection: ssl.SSLObject | None, greeting: Greeting | None) -> Identity:
-        """Believe them: a user of this machine may do everything here."""
-        if greeting is None:  # whom we dial is whoever listens there
+        """Return the identity that the other end claims; any user of this machine may do everything."""
+        if greeting is None:  # we have connected to it, and it sends no greeting
             return Identity(NodeId(bytes(ID_BYTES)), "", Role.NODE)
         if greeting.kind == "node" and len(greeting.id) != ID_BYTES:
             raise Unwelcome(Reason.BAD_GREETING, "a node without an id")
@@ -228,19 +227,19 @@ class Insecure:
         return Identity(NodeId(greeting.id), greeting.name, role)
 
     def denies(self, other: Identity) -> bool:
-        """Nobody: there is no list."""
+        """Return False: there is no deny list."""
         return False
 
     def sign(self, content: bytes) -> tuple[bytes, bytes]:
-        """Sign nothing: nobody asks for it."""
+        """Return nothing: insecure nodes verify no signatures."""
         return b"", b""
 
     def reloaded(self) -> None:
-        """Never change."""
+        """Return None: nothing can change."""
 
 
 def insecure_node(data: Path, name: str = "") -> Insecure:
-    """Return a node's credentials without certificates: its key is in its data directory, so that its id stays."""
+    """Return a node's credentials without certificates; a key in its data directory makes its id persistent."""
     path = data / OWN_KEY
     if not path.exists():
         try:
@@ -256,11 +255,9 @@ def insecure_user(name: str) -> Insecure:
     return Insecure(Identity(NodeId(b""), name, Role.OPERATE))
 
 
-@functools.lru_cache(
-    maxsize=1_024
-)  # asked for every message, of the same few hosts, and reading an address takes 50 us
+@functools.lru_cache(maxsize=1_024)  # called for every message, for the same few hosts; to parse an address takes 50 us
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself, as far as its name tells."""
+    """Whether a host is this machine, judged by its address or name alone."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,13 +1,13 @@
-"""Why TLS makes no connection, in words for whoever dials, user or node, and what to do about it."""
+"""Why a TLS connection failed, in words for the user or the node that made it, and what to do about it."""
 
 import ssl
 from typing import Final
 
-# How OpenSSL numbers what is wrong with a certificate (x509_vfy.h).
-_OTHER_AUTHORITY: Final = frozenset({7, 18, 19, 20, 21})  # nobody we know has signed it, or under a name that we know
+# OpenSSL's codes for certificate errors (x509_vfy.h).
+_OTHER_AUTHORITY: Final = frozenset({7, 18, 19, 20, 21})  # unknown issuer, or a known issuer's name with another key
 _OTHER_PURPOSE: Final = 26
 _OTHER_ADDRESS: Final = frozenset({62, 64})  # a host's name, an IP address
-# It takes the first bytes of an answer that is not of TLS for a version and a length.
+# OpenSSL takes the first bytes of an answer that is not TLS for a version and a length.
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG"})
 
 

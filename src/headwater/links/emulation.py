@@ -1,12 +1,12 @@
-"""Links as they are at the edge, between processes on one machine: delay, jitter, bandwidth and loss, by a seed.
+"""Emulation of edge links between processes on one machine: delay, jitter, bandwidth and loss, by a seed.
 
 The kernel can do this too (netem), but on many machines it may not. So the sender holds back what it sends until it
-would have arrived. As on a TCP connection, everything arrives in order, and a loss shows as the time that it takes to
-send again: what was lost waits for a retransmission, twice as long after each further loss, and all that follows waits
-behind it. Nothing disappears, but on a link that is cut. A new connection takes two round trips, one for TCP and one
-for TLS, before its first byte leaves.
+would have arrived. As on a TCP connection, everything arrives in order, and a loss shows as the delay of a
+retransmission, whose timeout doubles with each further loss, and all that follows waits behind it (head-of-line
+blocking). Nothing is lost, but on a link that is cut. A new connection takes two round trips, one for TCP and one for
+TLS, before its first byte leaves.
 
-Only what nodes send to one another is held back, not the requests of users.
+Only traffic between nodes is held back, not the requests of users.
 """
 
 import tomllib
@@ -27,16 +27,15 @@ ZONES_KNOWN_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkQuality:
-    """How one link is, in one direction."""
+    """The properties of a link in one direction."""
 
     delay: Duration = Duration(0)  # one way
-    jitter: Duration = Duration(0)  # at most so much more
+    jitter: Duration = Duration(0)  # at most, added to the delay
     bytes_per_s: int = 0  # 0: no limit
-    loss: float = 0.0  # of packets, as which what is written at once counts here
+    loss: float = 0.0  # of packets; here one write counts as one packet
     is_cut: bool = False  # nothing arrives
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         if self.delay < 0 or self.jitter < 0 or self.bytes_per_s < 0:
             raise ConfigError("a link's delay, jitter and bandwidth cannot be negative")
         if not 0 <= self.loss < 1:
@@ -47,21 +46,20 @@ PERFECT: Final = LinkQuality()
 
 
 class EmulatedLink:
-    """One direction of a link: when what is sent over it arrives."""
+    """One direction of a link; computes when what is sent over it arrives."""
 
     def __init__(self, quality: LinkQuality, rng: Random) -> None:
-        """Begin idle."""
         self.quality = quality
         self.free_at = Instant(0)  # the sender's end has put all bytes on the link
         self._last_arrival = Instant(0)
         self._rng = rng
 
     def open(self, now: Instant) -> None:
-        """Begin a new connection: nothing leaves before its handshakes are done."""
+        """Begin a new connection: no byte leaves before the handshakes are done."""
         self.free_at = Instant(max(self.free_at, now) + 4 * self.quality.delay)
 
     def arrival(self, size_bytes: int, now: Instant) -> Instant:
-        """Return when bytes arrive that are sent now, or as soon as the link is free."""
+        """Return when bytes arrive that are offered now and sent as soon as the link is free."""
         quality, rng = self.quality, self._rng
         leaves: int = max(self.free_at, now)
         if quality.bytes_per_s:
@@ -87,20 +85,20 @@ class EmulatedLink:
 
 @dataclass(slots=True)
 class LinkTable:
-    """How links are between zones, and which address is in which zone.
+    """The quality of the links between zones, and the zone of each address.
 
-    Zones of addresses are given, or learned from what arrives: every message names its sender's address and zone.
+    Zones of addresses are configured, or learned: every message names its sender's address and zone.
     """
 
     own_zone: str
     default: LinkQuality = PERFECT  # between zones that are not named, and to addresses of unknown zone
     within: LinkQuality = PERFECT  # a zone
-    between: Mapping[frozenset[str], LinkQuality] = field(default_factory=dict)  # of one zone alone: within it
+    between: Mapping[frozenset[str], LinkQuality] = field(default_factory=dict)  # a set of one zone: within it
     zones: "OrderedDict[str, str]" = field(default_factory=OrderedDict)  # of addresses
     seed: int = 0
 
     def learn(self, address: str, zone: str) -> bool:
-        """Take note of an address's zone; True if it is news."""
+        """Record an address's zone; True if it is news."""
         if self.zones.get(address) == zone:
             return False
         self.zones[address] = zone
@@ -109,7 +107,7 @@ class LinkTable:
         return True
 
     def quality(self, address: str) -> LinkQuality:
-        """Return how the link from here to an address is."""
+        """Return the quality of the link from here to an address."""
         zone = self.zones.get(address)
         if zone is None:
             return self.default

@@ -1,8 +1,9 @@
-"""A connection that somebody else made to this node.
+"""A connection that a node or a user has made to this node.
 
-A stranger may greet, once and soon. A node then sends messages and a user asks; whatever is no message, too long, too
-slow or in another's name ends the connection with one refusal. What arrives waits for its turn (`taking.py`), and what
-a connection takes of the node's budgets is accounted to its identity (`house.py`).
+Before it is authenticated it may send one greeting, within a deadline. A node then sends messages and a user sends
+requests; what cannot be decoded, is too long, too slow or in another's name ends the connection with one refusal. What
+arrives waits for its turn (`intake.py`), and what a connection takes of the node's budgets is accounted to its identity
+(`shared_budgets.py`).
 """
 
 import asyncio
@@ -40,9 +41,9 @@ log = logging.getLogger(__name__)
 
 LANES: Final = 2
 ANSWER_PIECE_BYTES: Final = 1 << 20
-LEAVE_S: Final = 2.0  # to read a refusal
-REFUSED_AT_ONCE: Final = 100  # messages over a rate, before the connection has to rest
-SAME_AGAIN_S: Final = 0.05  # within which a beat is the same as the one before: they are sent once a second
+LEAVE_S: Final = 2.0  # for the other end to read a refusal
+REFUSED_AT_ONCE: Final = 100  # messages over a rate, until the connection is paused
+SAME_AGAIN_S: Final = 0.05  # within which a second heartbeat is dropped as a duplicate: they are sent once a second
 message_decoder: Final = msgspec.msgpack.Decoder(AnyNodeMessage)
 
 
@@ -50,7 +51,7 @@ class IncomingConnection(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, house: House, host: str, port: int) -> None:
-        """Belong to a stranger."""
+        """Begin unauthenticated, accounted to the network address."""
         self.host = host
         self.holder: Holder = network_of(host)
         self.identity: Identity | None = None
@@ -61,28 +62,28 @@ class IncomingConnection(asyncio.Protocol):
         self._house = house
         self._inbox = Inbox(GREETING_BYTES_MAX, LANES)
         self._transport: asyncio.Transport | None = None
-        self._answers: Answers | None = None  # to a user
+        self._answers: Answers | None = None  # of a user
         self._heard_at = house.clock()
         self._same_at: dict[type[Any], float] = {}
-        self._over_rate = 0  # messages refused
-        self._is_partial = False  # a message has arrived in part
-        self._is_full = False  # enough waits to be taken
-        self._is_unread = False  # and enough of what we have said, to be read
+        self._over_rate = 0  # messages over a rate
+        self._is_partial = False  # part of a message has arrived
+        self._is_full = False  # too much waits for its turn
+        self._is_unread = False  # too many answers wait for the user to read them
         self._is_refused = self._is_leaving = False
 
     @property
     def quiet_since(self) -> float:
-        """When something was last heard; infinite while a user waits for an answer of ours."""
+        """When data last arrived; infinite while a user waits for an answer."""
         return math.inf if self._answers else self._heard_at
 
     @property
     def unread_bytes(self) -> int:
-        """What was said and has not left yet."""
+        """The bytes that wait to be sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def _called(self) -> str:
-        """How logs call whoever it is."""
+        """The name of the other end in logs."""
         return self._who if self.identity is None else f"{self.identity} at {self._who}"
 
     # --- the connection -----------------------------------------------------------------------------------------------
@@ -93,13 +94,13 @@ class IncomingConnection(asyncio.Protocol):
         notice_lost_machine(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        """Let what came wait for its turn; the greeting has none to wait for."""
+        """Queue what arrived for its turn; the greeting is read at once."""
         if self._is_leaving:
             return
         house = self._house
         house.traffic.bytes_received += len(data)
         self._heard_at = house.clock()
-        if self._is_partial:  # it is followed, as fast as the slowest link is: each byte buys some time
+        if self._is_partial:  # each byte of a message extends the deadline, at the rate of the slowest link
             more_s = len(data) / house.limits.frame_bytes_per_s
             self.deadline = min(self.deadline + more_s, self._heard_at + house.limits.frame_s)
         self._inbox.add(data)
@@ -109,7 +110,7 @@ class IncomingConnection(asyncio.Protocol):
             self._read_or_wait()
 
     def take(self) -> bool:
-        """Act on the next message that has arrived; False if none is whole."""
+        """Act on the next complete message; False if there is none."""
         if self._is_refused:
             return False
         try:
@@ -128,8 +129,8 @@ class IncomingConnection(asyncio.Protocol):
         return False
 
     def _account(self) -> None:
-        """Keep count of what has arrived in part, and until when more of it has to follow."""
-        if self._transport is None:  # it is over, and what is not whole will never be
+        """Account the bytes of an unfinished message, and set the deadline for the rest of it."""
+        if self._transport is None:  # it is closed, and the rest will never arrive
             self._inbox.clear()
             return
         house, held = self._house, self._inbox.bytes_held
@@ -145,7 +146,7 @@ class IncomingConnection(asyncio.Protocol):
         self._read_or_wait()
 
     def _read_or_wait(self) -> None:
-        """Read on, unless enough waits to be taken, or to be read by a user: TCP holds the sender back then."""
+        """Read on, or stop reading while too much waits on either side: TCP then holds the sender back."""
         if self._transport is None or self._is_leaving:
             return
         if self._is_unread or self._is_full:
@@ -154,7 +155,7 @@ class IncomingConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it; what a node has said before is heard all the same."""
+        """Release the budgets; what a node has sent before is still acted on."""
         self._transport = None
         is_heard_out = self.is_node and not self._is_refused and self in self._house.taking
         self._house.gone(self, is_heard_out=is_heard_out)
@@ -162,11 +163,11 @@ class IncomingConnection(asyncio.Protocol):
             self._answers.cancel()
 
     def forget(self) -> None:
-        """Be no guest any more."""
+        """Release the budgets."""
         self._house.gone(self, is_heard_out=False)
 
     def sweep(self) -> None:
-        """Part with whom we have waited for long enough; what waits for its turn here waits for us."""
+        """End the connection if its deadline has passed; one that waits for its turn here is not to blame."""
         if self._house.clock() < self.deadline:
             return
         if self._is_leaving:
@@ -183,39 +184,39 @@ class IncomingConnection(asyncio.Protocol):
             self.hang_up()
 
     def hang_up(self) -> None:
-        """End the connection when what was said has left, or soon in any case."""
+        """Close the connection once what was written has left, or after `LEAVE_S`."""
         self._is_leaving = True
         self.deadline = self._house.clock() + LEAVE_S
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection now."""
         if self._transport is not None:
             self._transport.abort()
         if self.handshake is not None:
             self.handshake.cancel()
 
     def refuse(self, reason: Reason, detail: str = "") -> None:
-        """Count, tell once, and end the connection; what has arrived is not looked at."""
+        """Count a refusal, send it, and close the connection; what has arrived is discarded."""
         self._house.refusals.note(reason, self._called, detail)
         self._is_refused = self._is_leaving = True
         self._inbox.clear()
         self._house.arrived(self, 0)
         self._house.taking.drop(self)
-        if self._transport is None:  # TLS is not there yet, and nothing is said without it
+        if self._transport is None:  # TLS is not established, and nothing is sent without it
             self.abort()
             return
         self._say(Refusal(reason.value, self._house.address))
         self.hang_up()
 
     def cut(self, reason: Reason, detail: str) -> None:
-        """Count, tell if it can be told at once, and end the connection now: others need what it takes."""
+        """Count a refusal, send it if that needs no waiting, and close the connection now, to free what it takes."""
         self.refuse(reason, detail)
         self.abort()
 
     def fail(self, reason: Reason, detail: str) -> None:
-        """Count that TLS did not come about, and forget it."""
+        """Count a failed TLS handshake, and release the budgets."""
         self.handshake = None
         self.refuse(reason, detail)
         self.forget()
@@ -282,11 +283,11 @@ class IncomingConnection(asyncio.Protocol):
             self._same_at[kind] = now
         try:
             house.on_message(self.identity.id, message)
-        except Exception:  # our mistake: it must not end a connection, nor be lost
+        except Exception:  # our mistake: it must neither end the connection nor go unnoticed
             log.exception("a %s from %s was not taken", kind.__name__, self.identity)
 
     def _refuse_message(self, kind: type[Any]) -> None:
-        """Count a message that is over its rate; from a connection with many of them we take no more for a moment."""
+        """Count a message over its rate; pause a connection that sends many."""
         house = self._house
         house.refusals.note(Reason.TOO_OFTEN, self._called, kind.__name__)
         self._over_rate += 1
@@ -296,14 +297,14 @@ class IncomingConnection(asyncio.Protocol):
     # --- answers that are not read ------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Take no further request while answers are not read."""
+        """Take no requests while answers are not read (backpressure)."""
         if self._answers is not None:
             self._is_unread = True
             self._read_or_wait()
             self.deadline = self._house.clock() + self._house.limits.frame_s
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Take requests again."""
         if self._is_unread and not self._is_leaving:
             self._is_unread = False
             self._read_or_wait()

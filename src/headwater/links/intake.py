@@ -1,8 +1,8 @@
-"""Take what has arrived, round by round of the event loop, so that the loop never works long for one connection.
+"""Act on what has arrived, in short rounds on the event loop, so that the loop never works long for one connection.
 
-A round takes messages for `ROUND_S` at most and lets the loop look at its sockets and tasks before the next one. Whose
-turn it is, `rounds.py` says. A connection that waits for its turn with more than `READ_AHEAD_BYTES` is not read from
-meanwhile, so that TCP holds its sender back.
+A round takes messages for `ROUND_S` at most, then lets the loop serve its sockets and tasks. `rounds.py` chooses the
+next connection. A connection with more than `READ_AHEAD_BYTES` waiting is not read from, so that TCP holds its sender
+back.
 """
 
 import asyncio
@@ -12,43 +12,42 @@ from typing import Final, Protocol
 from headwater.links.rounds import Rounds
 from headwater.links.shares import Holder
 
-ROUND_S: Final = 0.005  # so that what else the loop has to do waits no longer; beside it a round costs 1 %
+ROUND_S: Final = 0.005  # the longest that other tasks of the loop wait for a round, whose overhead is 1 %
 TURN_S: Final = 0.001  # of one connection: some hundred control messages, or one with rows
-TURN_MESSAGES: Final = 256  # in case the clock stands still
-MESSAGE_S: Final = 1e-6  # that one is charged at least, likewise
+TURN_MESSAGES: Final = 256  # a bound if the clock does not advance
+MESSAGE_S: Final = 1e-6  # the least that a message is charged, likewise
 ROUND_TURNS: Final = 64  # likewise
-READ_AHEAD_BYTES: Final = 64 << 10  # what waits to be taken; the loop reads 256 KB more at a time at most
+READ_AHEAD_BYTES: Final = 64 << 10  # that wait; the loop may read 256 KB beyond it at a time
 
 
 class MessageSource(Protocol):
-    """A connection from which messages are taken."""
+    """A connection whose messages wait for their turn."""
 
     def take(self) -> bool:
-        """Take one message; False if there is none that is whole."""
+        """Act on one message; False if there is no complete one."""
 
 
 class Taking:
-    """What has arrived and waits to be taken, on the event loop that runs."""
+    """The connections with messages that wait, on the running event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin with nothing."""
         self._clock = clock
         self._rounds: Rounds[MessageSource] = Rounds()
         self._resting: dict[MessageSource, asyncio.TimerHandle] = {}
         self._comes = False
 
     def __contains__(self, item: object) -> bool:
-        """Whether something that has arrived there waits."""
+        """Whether this connection has something that waits."""
         return item in self._rounds or item in self._resting
 
     def put(self, item: MessageSource, holder: Holder) -> None:
-        """Take what has arrived there when its turn comes."""
+        """Act on what has arrived there when its turn comes."""
         if item not in self._resting:
             self._rounds.put(item, holder)
             self._come_soon()
 
     def rest(self, item: MessageSource, holder: Holder, seconds: float) -> None:
-        """Take nothing from there for a while."""
+        """Pause a connection for some seconds."""
         self.drop(item)
         self._resting[item] = asyncio.get_running_loop().call_later(seconds, self._rested, item, holder)
 
@@ -57,7 +56,7 @@ class Taking:
         self.put(item, holder)
 
     def drop(self, item: MessageSource) -> None:
-        """Take nothing more from there."""
+        """Discard what waits of a connection."""
         self._rounds.drop(item)
         if (timer := self._resting.pop(item, None)) is not None:
             timer.cancel()
@@ -75,7 +74,7 @@ class Taking:
                 if not self._rounds or self._clock() >= end:
                     break
                 self._turn()
-        finally:  # whatever one turn came to, the others want theirs
+        finally:  # even after an exception the others get their turn
             if self._rounds:
                 self._come_soon()
 

@@ -1,11 +1,11 @@
-"""What waits to be sent to one node: two lanes, bounded, that are written in turns.
+"""The send queue to one node: two bounded lanes, urgent and bulky.
 
-Messages of a lane stay in order. What is on the bulky lane is cut into short pieces, and everything on the urgent lane
-passes between them: no heartbeat waits for megabytes of rows. Pure: time comes as an argument.
+Messages of a lane stay in order. A message on the bulky lane is cut into short pieces, and everything on the urgent
+lane passes between them: no heartbeat waits for megabytes of rows. Pure: time comes as an argument.
 
-Whoever says something again for want of an answer cannot know that it still waits here. Sent twice, it would hold up
-the next answer for as long, which would be said again too, and a slow link would soon carry nothing new. So a message
-is superfluous while another waits that brings the same.
+A sender that retransmits for want of an answer cannot know that its message still waits here. A second copy would delay
+the next answer by as much, which would be retransmitted too, and a slow link would soon carry only duplicates. So a
+message is dropped while another waits that brings the same.
 """
 
 from collections import deque
@@ -31,23 +31,22 @@ class _Waiting:
 
 
 class Lanes:
-    """Both lanes."""
+    """Both lanes of one send queue."""
 
     def __init__(self, bytes_max: int, messages_max: int) -> None:
-        """Begin empty."""
         self.bytes_held = 0
-        self.sent = 0  # messages, to their last piece
+        self.sent = 0  # messages sent completely
         self._bytes_max = bytes_max
         self._messages_max = messages_max
         self._lanes: tuple[deque[_Waiting], deque[_Waiting]] = (deque(), deque())
-        self._brought: set[Hashable] = set()  # by what waits
+        self._brought: set[Hashable] = set()  # what the waiting messages bring
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
+        """Whether a message waits."""
         return bool(self._lanes[0] or self._lanes[1])
 
     def will_bring(self, what: Hashable) -> bool:
-        """Whether a message that brings this waits already."""
+        """Whether a waiting message brings this."""
         return what in self._brought
 
     def offer(self, encoded: bytes, lane: int, now: float, brings: Hashable = None) -> bool:
@@ -64,7 +63,7 @@ class Lanes:
         return True
 
     def gather(self) -> bytes:
-        """Take what is written next: urgent messages, then pieces of bulky ones; nothing if nothing waits."""
+        """Take what to write next: urgent messages, then pieces of bulky ones; empty if nothing waits."""
         taken: list[bytes] = []
         size = 0
         for lane in self._lanes:
@@ -86,11 +85,11 @@ class Lanes:
         return len(piece)
 
     def drop_begun(self) -> int:
-        """Drop messages of which a part was written to a connection that is gone, and return how many."""
+        """Drop messages that were partly written to a lost connection; return how many."""
         return sum(self._drop_first(lane) for lane in self._lanes if lane and lane[0].begun)
 
     def drop_older(self, than: float) -> int:
-        """Drop messages that have waited since before this time, and return how many."""
+        """Drop messages queued before this time; return how many."""
         dropped = 0
         for lane in self._lanes:
             while lane and lane[0].since < than:
@@ -104,7 +103,7 @@ class Lanes:
         return 1
 
     def check(self) -> None:
-        """Raise if the sums are not what they must be."""
+        """Raise if the sums are wrong, or a message that is not first has begun."""
         assert self.bytes_held == sum(len(piece) for lane in self._lanes for one in lane for piece in one.pieces)
         assert all(len(lane) <= self._messages_max for lane in self._lanes)
         assert not any(one.begun for lane in self._lanes for one in list(lane)[1:])

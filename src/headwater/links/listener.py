@@ -1,7 +1,7 @@
-"""The port: lets connections in one by one, within limits, and knows why it did not.
+"""The port: admits connections one by one, within limits, and knows the reason for each refusal.
 
-Sockets are accepted here and not by asyncio's servers, since those begin TLS before anybody is counted, and tell nobody
-why it failed.
+Sockets are accepted here and not by asyncio's servers, which begin TLS before a connection can be counted, and do not
+report why it failed.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from headwater.links.shares import network_of
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 256  # connections that the kernel holds until we come round
+BACKLOG: Final = 256  # connections that the kernel queues for us
 ACCEPT_PAUSE_S: Final = 0.2  # when the process has no file descriptors left
 _HANDSHAKE_S: Final = 3_600.0  # asyncio's own limit; ours is the guest's deadline, by our clock
 
-# OpenSSL's numbers of what is wrong with a certificate.
+# OpenSSL's codes for certificate errors (x509_vfy.h).
 _EXPIRED: Final = frozenset({9, 10})
 _FOREIGN: Final = frozenset({2, 18, 19, 20, 21})
 
-# What the other end says of ours.
+# Alerts by which the other end rejects our certificate.
 _ALERTS: Final = frozenset(
     {"TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN"}
     | {"SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_CERTIFICATE_REVOKED", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"}
@@ -38,7 +38,7 @@ class Listener:
     """Accepts connections on one socket."""
 
     def __init__(self, house: House, bound: socket.socket, context: Callable[[], ssl.SSLContext | None]) -> None:
-        """Begin to listen; nobody is let in before `accept` runs."""
+        """Begin to listen; no connection is accepted before `accept` runs."""
         self._house = house
         self._socket = bound
         self._context = context
@@ -47,17 +47,17 @@ class Listener:
         bound.listen(BACKLOG)
 
     async def accept(self) -> None:
-        """Let connections in for ever."""
+        """Accept connections until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 accepted, address = await loop.sock_accept(self._socket)
-            except OSError as failure:  # none left of something, most likely of file descriptors
+            except OSError as failure:  # a resource is exhausted, most likely file descriptors
                 log.warning("no connection can be accepted: %s", failure.strerror)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             self._meet(accepted, str(address[0]), int(address[1]))
-            await asyncio.sleep(0)  # a flood of connections must leave time for everything else
+            await asyncio.sleep(0)  # under a flood of connections other tasks must run too
 
     def _meet(self, accepted: socket.socket, host: str, port: int) -> None:
         if not self._arrivals.admit(network_of(host), self._house.clock()):
@@ -89,20 +89,20 @@ class Listener:
             guest.handshake = None
 
     def sweep(self) -> None:
-        """Part with whom we have waited for long enough."""
+        """End connections whose deadline has passed."""
         for guest in list(self._house.guests):
             guest.sweep()
         self._house.sweep()
 
     def close(self) -> None:
-        """Let nobody in any more, and end all connections."""
+        """Stop listening, and end all connections."""
         self._socket.close()
         for guest in list(self._house.guests):
             guest.abort()
 
 
 def reason_of(failure: ssl.SSLError) -> Reason:
-    """Return why a handshake failed."""
+    """Return the reason for a failed handshake."""
     if isinstance(failure, ssl.SSLCertVerificationError):
         if failure.verify_code in _EXPIRED:
             return Reason.EXPIRED_CERTIFICATE

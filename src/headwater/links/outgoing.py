@@ -1,7 +1,7 @@
-"""The way from this node to one other: a bounded queue, and a connection that is dialled when something waits in it.
+"""The way from this node to one other: a bounded queue, and a connection that is made when something waits in it.
 
-Best effort: what does not fit, and what cannot be sent while it is fresh, is dropped and counted, and whoever needs it
-says it again. What is said in one round of the event loop travels together.
+Best effort (at most once): a message that does not fit, or cannot be sent while it is fresh, is dropped and counted;
+the protocols retransmit. What is sent in one iteration of the event loop travels together.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from headwater.workers.sockets import notice_lost_machine, send_late
 
 log = logging.getLogger(__name__)
 
-UNSENT_BYTES: Final = 64 << 10  # handed over and not sent yet: more would delay what is urgent
+UNSENT_BYTES: Final = 64 << 10  # in the socket's buffers: more would delay urgent messages
 ANSWER_BYTES_MAX: Final = 8 << 10  # a welcome or a refusal
 
 
@@ -51,7 +51,7 @@ class DropReason(StrEnum):
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over all links of a node."""
+    """The traffic of all links of a node."""
 
     messages_sent: int = 0
     bytes_sent: int = 0
@@ -63,7 +63,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """What all links of a node share."""
+    """What all outgoing links of a node share."""
 
     limits: WireLimits
     clock: Callable[[], float]
@@ -77,10 +77,9 @@ class Outgoing:
     """The way to one address."""
 
     def __init__(self, ground: LinkContext, address: str, place: tuple[str, int], link: EmulatedLink | None) -> None:
-        """Begin without a connection."""
         self.address = address
         self.link = link
-        self.other: Identity | None = None  # who was there last
+        self.other: Identity | None = None  # the last one connected to
         self._host, self._port = place
         self._ground = ground
         self._lanes = Lanes(ground.limits.queue_bytes, ground.limits.queue_messages)
@@ -96,7 +95,7 @@ class Outgoing:
         self._welcomed_at: float | None = None
         self._redial_at = 0.0
         self._used_at = ground.clock()
-        self._emptied: asyncio.Future[None] | None = None  # for whom waits until all is written
+        self._emptied: asyncio.Future[None] | None = None  # done once everything is written
         self._is_given_up = False
 
     @property
@@ -106,21 +105,21 @@ class Outgoing:
 
     @property
     def expendable(self) -> tuple[bool, float] | None:
-        """What comes first where there are too many ways: who could not be reached, longest ago; None: it is in use."""
+        """The order of giving up ways when there are too many: unreachable ones, longest unused; None: in use."""
         return None if self._line is not None else (not self._failures, self._used_at)
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits for a connection that is there; while there is none, nobody knows whether there is a link."""
+        """The bytes that wait for an open connection; without one, whether there is a link is unknown."""
         return 0 if self._line is None else self._lanes.bytes_held
 
     @property
     def queued_bytes(self) -> int:
-        """What waits, or is on the emulated link."""
+        """The bytes that wait, or are on the emulated link."""
         return self._lanes.bytes_held + self._in_flight_bytes
 
     def send(self, message: Any, lane: int) -> None:
-        """Queue a message, or drop it."""
+        """Queue a message, or drop it and count that."""
         self._used_at = self._ground.clock()
         if (why := self._queue(message, lane)) is not None:
             self._ground.traffic.dropped[why] += 1
@@ -147,7 +146,7 @@ class Outgoing:
 
     @property
     def _compresses(self) -> bool:
-        """Whether there is a link whose bytes are worth saving."""
+        """Whether bytes on this link are worth saving."""
         return not is_loopback(self._host) or (self.link is not None and self.link.quality.bytes_per_s > 0)
 
     def _account(self) -> None:
@@ -177,7 +176,7 @@ class Outgoing:
             self._emptied.set_result(None)
 
     def _flush_over(self, link: EmulatedLink, line: "_Line") -> None:
-        """Put on the link what it takes now, and write what has come to its end."""
+        """Put on the emulated link what it takes now, and write what has come to its end."""
         now = self._now()
         while link.free_at <= now and (together := self._lanes.gather()):
             self._in_flight.append((link.arrival(len(together), now), together))
@@ -226,15 +225,15 @@ class Outgoing:
                 await asyncio.get_running_loop().create_connection(
                     lambda: line, self._host, self._port, ssl=context, server_hostname=named
                 )
-        except (OSError, ValueError) as failure:  # of ssl, of time, and of names that cannot be looked up
-            if line is self._line:  # made just when the time was up: uvloop closes it and tells nobody
+        except (OSError, ValueError) as failure:  # of TLS, timeouts, and names that cannot be resolved
+            if line is self._line:  # made just when the time was up: uvloop closes it without telling us
                 self._detach()
             self.failed(_told(failure, self._host))
         finally:
             self._dialling = None
 
     def opened(self, line: "_Line") -> None:
-        """Greet over a new connection, and send what waits."""
+        """Check and greet over a new connection, and begin to send."""
         transport, credentials = line.transport, self._ground.credentials()
         if self._is_given_up:
             transport.abort()
@@ -262,7 +261,7 @@ class Outgoing:
             raise Unwelcome(Reason.NOT_A_NODE)
 
     def welcomed(self) -> None:
-        """Take note that we were let in."""
+        """Take note that the other node has accepted us."""
         if self._last_failure:
             log.info("connected to %s again", self.address)
         self._last_failure = ""
@@ -270,22 +269,22 @@ class Outgoing:
         self._welcomed_at = self._ground.clock()
 
     def left(self) -> None:
-        """Take note that whoever is there goes: that it cannot be reached any more is no news then."""
+        """Take note that the node there leaves: failures to reach it are expected from here on."""
         self._has_left = True
-        self._used_at = self._ground.clock()  # not to be forgotten before what is on its way has come
+        self._used_at = self._ground.clock()  # keeps this way until messages under way have arrived
 
     def refused(self, line: "_Line", why: str) -> None:
-        """Leave a connection on which we are not welcome."""
+        """Close a connection that was refused, by us or by them."""
         if line is self._line:
             self._detach()
         line.transport.abort()
         self.failed(why)
 
     def failed(self, why: str) -> None:
-        """Wait before dialling again, longer after each failure, and not in step with others."""
+        """Schedule the next attempt, with exponential backoff and jitter."""
         limits, now = self._ground.limits, self._ground.clock()
         if self._welcomed_at is not None and now - self._welcomed_at > limits.redial_max_s:
-            self._failures = 0  # a connection that is cut as soon as it is made is no success
+            self._failures = 0  # a connection that was accepted and cut at once is no success
         self._welcomed_at = None
         if why != self._last_failure:
             level = logging.DEBUG if self._has_left else logging.WARNING
@@ -296,7 +295,7 @@ class Outgoing:
         self._redial_at = now + wait * (0.5 + self._ground.rng.random() / 2)
         self._drop_stale()
         if self._emptied is not None and not self._emptied.done():
-            self._emptied.set_result(None)  # last words that nobody can hear
+            self._emptied.set_result(None)  # `close` need not wait: nothing can be sent
         self._flush_soon()
 
     def resume(self) -> None:
@@ -308,7 +307,7 @@ class Outgoing:
         if line is not self._line:
             return
         self._detach()
-        if not line.has_heard:  # TLS hangs up like this on whom it does not trust
+        if not line.has_heard:  # how TLS 1.3 looks to a client whose certificate is rejected
             self.failed("it hung up before it let us in")
         self._flush_soon()
 
@@ -320,7 +319,7 @@ class Outgoing:
         self._account()
 
     def hang_up(self) -> None:
-        """Close the connection when what was written has left; the next message dials anew."""
+        """Close the connection once what was written has left; the next message opens another."""
         if self._line is not None:
             self._line.transport.close()
             self._detach()
@@ -328,7 +327,7 @@ class Outgoing:
     # --- time, and the end --------------------------------------------------------------------------------------------
 
     def sweep(self) -> bool:
-        """Drop what is stale and close what is unused; False if this way is not needed any more."""
+        """Drop stale messages and close an unused connection; False if this way can be forgotten."""
         if self._line is None:
             self._drop_stale()
         is_unused = self._ground.clock() - self._used_at > self._ground.limits.unused_s
@@ -338,7 +337,7 @@ class Outgoing:
         return False
 
     def give_up(self) -> None:
-        """Reach nobody any more: others need the place."""
+        """Drop everything, to make room for another way."""
         self._is_given_up = True
         for comes in (self._dialling, self._timer):
             if comes is not None:
@@ -352,7 +351,7 @@ class Outgoing:
         self._account()
 
     async def close(self, patience_s: float) -> None:
-        """Send what waits, if that does not take long, and hang up."""
+        """Send what waits, for at most `patience_s`, and close the connection."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._send_the_rest()
@@ -376,7 +375,7 @@ class Outgoing:
 
 
 class _Line(asyncio.Protocol):
-    """One connection of a way; there may be an old one that is still closing."""
+    """One connection of a way; an older one may still be closing."""
 
     transport: asyncio.Transport
 

@@ -1,4 +1,4 @@
-"""What a port has refused, by reason: all of it counted, some of it logged, never with anything secret in it."""
+"""What a port has refused, by reason: all of it counted, some of it logged, and no secret in either."""
 
 import logging
 from collections import Counter
@@ -13,12 +13,12 @@ _TOLD_CHARS_MAX: Final = 200
 
 
 def printable(text: str) -> str:
-    """Return what somebody else has written so that it can stand in a line of a log."""
+    """Return a peer's text, escaped and shortened for a line of a log."""
     return ascii(text[:_TOLD_CHARS_MAX])[1:-1]
 
 
 class Reason(StrEnum):
-    """Why somebody was refused."""
+    """Why a connection or request was refused."""
 
     TOO_MANY = "too many connections"
     TOO_MANY_STRANGERS = "too many that have not said who they are"
@@ -51,10 +51,9 @@ class Reason(StrEnum):
 
 
 class Refusals:
-    """Counts refusals, and logs a few of them in any stretch of time."""
+    """Counts refusals, and logs a few of them per time window."""
 
     def __init__(self, logged_max: int, clock: Callable[[], float]) -> None:
-        """Begin with none."""
         self.counts: Counter[Reason] = Counter()
         self._logged_max = logged_max
         self._clock = clock
@@ -62,7 +61,7 @@ class Refusals:
         self._logged = self._unlogged = 0
 
     def note(self, reason: Reason, who: str, detail: str = "") -> None:
-        """Take note of a refusal; what others have written is shortened and made printable."""
+        """Count a refusal, and log it within the limit; texts of peers are shortened and made printable."""
         self.counts[reason] += 1
         self._next_window()
         if self._logged >= self._logged_max:

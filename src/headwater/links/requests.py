@@ -1,7 +1,7 @@
-"""Requests of users: which there are, what each needs, and how they and their answers are read.
+"""Requests of users: which there are, the role that each needs, and how requests and answers are decoded.
 
-The table comes from outside: a request type says nothing of how it is answered. Requests and answers are tagged msgspec
-structs, so that what arrives is typed or refused.
+The table is an argument, so this module does not know how a request is answered. Requests and answers are tagged
+msgspec structs, so what arrives is either typed or refused.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +19,7 @@ from headwater.security.identity import Role
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a user by name, or a node, which may only see."""
+    """Who asks: a user by name, or a node, which may only read."""
 
     name: str
     role: Role
@@ -30,7 +30,7 @@ class RequestRefused(HeadwaterError):
     """A request was refused or has failed: what, where, and what to do."""
 
     def __init__(self, refusal: Refusal) -> None:
-        """Keep the facts apart."""
+        """Keep the parts of the refusal as attributes."""
         self.what, self.where, self.remedy = refusal.what, refusal.where, refusal.remedy
         self.may_pass = refusal.may_pass
         super().__init__(str(refusal))
@@ -52,17 +52,16 @@ class RequestTable:
         return request
 
     def read_answer(self, raw: msgspec.Raw) -> Any:
-        """Return an answer."""
         return self._answers.decode(raw)
 
 
-# Returns the answer, or raises an error of ours with a sentence for the user. It is cancelled when the user hangs up or
-# the time is up: what has to be finished in any case belongs into a task of its own.
+# Returns the answer, or raises a HeadwaterError with a sentence for the user. It is cancelled when the user disconnects
+# or the time is up: work that must be finished in any case belongs into a task of its own.
 Answering = Callable[[Caller, Any], Awaitable[Any]]
 
 
 def refusal_of(failure: Exception, where: str) -> Refusal:
-    """Return what a user is told of an error: its sentence, or of our own mistakes only that there was one."""
+    """Return what a user is told of an error; of our own mistakes only their type."""
     if isinstance(failure, RequestRefused):
         what, remedy = shortened(failure.what), shortened(failure.remedy)
         return Refusal(what, failure.where or where, remedy, failure.may_pass)

@@ -1,7 +1,7 @@
-"""What all incoming connections of a node share: the budgets, and who is cut when one of them is full.
+"""The budgets that all incoming connections of a node share, and the cuts when one of them is full.
 
-`shares.py` decides who gives way; here it is carried out, counted and logged with what the holder had. Nobody is
-refused a place for what others hold.
+`shares.py` decides which connection is cut; this module cuts it, and counts and logs why. A newcomer is never refused
+for what others hold.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,53 +26,53 @@ OnMessage = Callable[[NodeId, AnyNodeMessage], None]
 class Guest(Protocol):
     """An incoming connection, as far as the budgets go."""
 
-    holder: Holder  # as whom it is accounted: an identity, or a network address
+    holder: Holder  # to whom it is accounted: an identity, or a network address
     is_node: bool
     host: str
 
     @property
     def identity(self) -> Identity | None:
-        """Who it is, once that is known."""
+        """The identity of the other end, once it is authenticated."""
 
     @property
     def quiet_since(self) -> float:
-        """When something was last said on it; infinite while it waits for an answer of ours."""
+        """When data last arrived; infinite while a user waits for an answer."""
 
     @property
     def unread_bytes(self) -> int:
-        """What was said to it and has not left yet."""
+        """The bytes that wait to be sent."""
 
     def refuse(self, reason: Reason, detail: str = "") -> None:
-        """Count, tell once, and end the connection."""
+        """Count a refusal, send it, and close the connection."""
 
     def cut(self, reason: Reason, detail: str) -> None:
-        """Count, and end the connection at once."""
+        """Count a refusal, and close the connection now."""
 
     def sweep(self) -> None:
-        """Part with whom we have waited for long enough."""
+        """End the connection if its deadline has passed."""
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection now."""
 
     def hang_up(self) -> None:
-        """End the connection when what was said has left."""
+        """Close the connection once what was written has left."""
 
     def take(self) -> bool:
-        """Act on the next message that has arrived; False if none is whole."""
+        """Act on the next complete message; False if there is none."""
 
 
 class Request(Protocol):
-    """A request that is under way."""
+    """A request in progress."""
 
-    number: int  # they are numbered in their order, over all connections
+    number: int  # in the order of arrival, over all connections
 
     def cut(self, detail: str) -> None:
-        """Answer that there is no room for it any more."""
+        """Cancel the request, and answer that there is no room for it any more."""
 
 
 @dataclass(slots=True)
 class House:
-    """One node's."""
+    """The budgets of one node, and what its connections share besides."""
 
     address: str
     limits: WireLimits
@@ -85,17 +85,16 @@ class House:
     on_request: Answering | None
     rates: Mapping[type[Any], Rate]
     requests_begun: int = 0
-    guests: "set[Guest]" = field(default_factory=set)  # all connections, also those whose handshake goes on
-    strangers: "Shares[Guest]" = field(init=False)  # that have not said who they are yet
-    places: "Shares[Guest]" = field(init=False)  # of all others
-    arriving: "Shares[Guest]" = field(init=False)  # bytes of messages that have arrived in part
+    guests: "set[Guest]" = field(default_factory=set)  # all connections, including those in their handshake
+    strangers: "Shares[Guest]" = field(init=False)  # connections that are not authenticated yet
+    places: "Shares[Guest]" = field(init=False)  # authenticated connections
+    arriving: "Shares[Guest]" = field(init=False)  # bytes of unfinished messages
     under_way: "Shares[Request]" = field(init=False)
-    heard_out: "dict[Holder, Guest]" = field(default_factory=dict)  # over, and not all that they said has been taken
+    heard_out: "dict[Holder, Guest]" = field(default_factory=dict)  # closed, with messages still waiting
     taking: Taking = field(init=False)
     buckets: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with nobody here."""
         limits = self.limits
         self.strangers = Shares(limits.strangers, _quiet_since, each=limits.strangers_per_address)
         self.places = Shares(
@@ -107,33 +106,33 @@ class House:
         self.buckets = Buckets(self.rates)
 
     def met(self, guest: Guest) -> None:
-        """Give a stranger a place; the address that has most of them gives way, with the one that was there first."""
+        """Add an unauthenticated connection; over the limit, the oldest one of the address with most is cut."""
         self.guests.add(guest)
         self.strangers.hold(guest, guest.holder, 1)
         for one, told in _over(self.strangers, guest.holder, "strangers"):
             one.cut(Reason.TOO_MANY_STRANGERS, told)
 
     def let_in(self, guest: Guest) -> None:
-        """Give a place to somebody who is known now; who has most gives way, with what has been quiet for longest."""
+        """Move a connection to the authenticated ones; over the limit, the quietest of the holder with most is cut."""
         self.strangers.let_go(guest)
         self.places.hold(guest, guest.holder, 1, is_node=guest.is_node)
         for one, told in _over(self.places, guest.holder, "connections"):
             one.refuse(Reason.TOO_MANY, told)
 
     def arrived(self, guest: Guest, held_bytes: int) -> None:
-        """Account what has arrived of a message in part; who has most of such gives way, with the longest."""
+        """Account the bytes of an unfinished message; over the limit, the longest of the holder with most is cut."""
         self.arriving.hold(guest, guest.holder, held_bytes, is_node=guest.is_node)
         for one, told in _over(self.arriving, guest.holder, "bytes of unfinished messages"):
             one.refuse(Reason.NO_MEMORY, told)
 
     def begun(self, request: Request, holder: Holder) -> None:
-        """Account a request; who has most of them under way gives way, with the latest."""
+        """Account a request; over the limit, the newest of the holder with most is cut."""
         self.under_way.hold(request, holder, 1)
         for one, told in _over(self.under_way, holder, "requests under way"):
             one.cut(told)
 
     def said(self) -> None:
-        """Look at what waits for users to read it; who leaves most unread gives way."""
+        """Check the bytes that users have not read; over the limit, the connection of the holder with most is cut."""
         if sum(guest.unread_bytes for guest in self.guests) <= self.limits.unread_bytes:
             return
         unread: Shares[Guest] = Shares(self.limits.unread_bytes, _quiet_since)
@@ -143,7 +142,7 @@ class House:
             one.cut(Reason.UNREAD_ANSWERS, told)
 
     def gone(self, guest: Guest, *, is_heard_out: bool) -> None:
-        """Take note that a connection is over; what it has said may have its turn yet, for one of each node."""
+        """Remove a closed connection; what it has sent may still be acted on, for one connection of each node."""
         self.guests.discard(guest)
         for shares in (self.strangers, self.places, self.arriving):
             shares.let_go(guest)
@@ -155,7 +154,7 @@ class House:
             self.heard_out[guest.holder] = guest
 
     def replace(self, newest: Guest) -> None:
-        """End a node's older connection: one that dials again has lost the one before, even if we have not."""
+        """Close a node's older connections: when it connects anew it has lost them, even if we have not noticed."""
         for other in [guest for guest in self.guests if guest.holder == newest.holder and guest.is_node]:
             if other is not newest:
                 if other.host != newest.host:
@@ -164,13 +163,13 @@ class House:
                 other.hang_up()
 
     def sweep(self) -> None:
-        """Forget what is over."""
+        """Forget idle buckets, and closed connections without messages."""
         self.buckets.forget_full(self.clock())
         self.heard_out = {holder: guest for holder, guest in self.heard_out.items() if guest in self.taking}
 
 
 def _over(shares: "Shares[Any]", newest: Holder, what: str) -> Iterator[tuple[Any, str]]:
-    """Go through what has to be cut until a budget is kept; each is let go of before it is cut."""
+    """Yield each item that has to be cut, with the reason; it is removed from the budget before."""
     while (over := shares.gives_way(newest)) is not None:
         item, which = over
         told = _told(shares, shares.holder_of(item), which, what)

@@ -1,12 +1,12 @@
-"""Divide a budget of the port among those who use it, and say who gives way when it is full.
+"""Divide a budget of the port among its users, and choose what is cut when it is full (max-min fairness).
 
-A limit alone lets the first who come keep out all others. So each budget (connections, bytes of unfinished messages,
-handshakes, requests) is accounted by holder: the identity in a certificate or, for strangers, the network address. A
-budget that is full is never refused to a newcomer for what another holds: the holder that has most gives way, and so
-the holder that is cut is always above its fair share (the room divided by the number of holders), as long as any is.
+A plain limit lets those who come first keep out all others. So each budget (connections, bytes of unfinished messages,
+handshakes, requests) is accounted by holder: the identity in a certificate or, before authentication, the network
+address. A newcomer is never refused because others have filled a budget: the holder that has most is cut, which is
+always above its fair share (the room divided by the number of holders), as long as any is.
 
-Nodes have places that users and strangers together cannot take: the work of the cluster goes before looking at it.
-Pure: it knows neither sockets nor a clock, and only names what is to be cut.
+Nodes have places that users and unauthenticated connections cannot take: the cluster's own work goes first. Pure: it
+knows neither sockets nor a clock, and only names what is to be cut.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 Holder = bytes | str  # the id of a certificate, or a network address
 
-NETWORK_BITS: Final = 64  # of an IPv6 address: a site or a single machine is given so many addresses at once
+NETWORK_BITS: Final = 64  # of an IPv6 address: one site or machine may have all addresses below such a prefix
 
 
 class Over(Enum):
@@ -39,16 +39,15 @@ class _Held:
 
 
 class Shares(Generic[Item]):
-    """What every item of every holder takes of one budget.
+    """The amount that every item of every holder takes of one budget.
 
-    `others` is the part of the room that all who are no nodes may take together, `each` what a single holder may.
-    Of one holder's items the one that takes most is cut first, and of equal ones that with the lowest `rank`.
+    `others` is what all who are not nodes may take together, `each` what one holder may. Of one holder's items the one
+    with the largest amount is cut first, and of equal ones that with the lowest `rank`.
     """
 
     def __init__(
         self, room: int, rank: Callable[[Item], float], *, others: int | None = None, each: int | None = None
     ) -> None:
-        """Begin with nothing taken."""
         assert max(others or 0, each or 0) <= room, (room, others, each)
         self.room, self.others, self.each = room, room if others is None else others, room if each is None else each
         self.total = self.total_of_others = 0
@@ -57,19 +56,19 @@ class Shares(Generic[Item]):
         self._by_holder: Counter[Holder] = Counter()
 
     def __len__(self) -> int:
-        """Return how many items take something."""
+        """Return the number of items."""
         return len(self._held)
 
     def of(self, holder: Holder) -> int:
-        """Return what a holder takes."""
+        """Return the amount of a holder."""
         return self._by_holder.get(holder, 0)
 
     def holder_of(self, item: Item) -> Holder:
-        """Return as whose an item is accounted."""
+        """Return the holder of an item."""
         return self._held[item].holder
 
     def hold(self, item: Item, holder: Holder, amount: int, *, is_node: bool = False) -> None:
-        """Account that an item takes so much now, whatever it took before."""
+        """Set the amount of an item."""
         known = self._held.get(item)
         if known is not None and known.amount == amount and known.holder == holder:
             return
@@ -79,7 +78,6 @@ class Shares(Generic[Item]):
             self._add(holder, amount, is_node)
 
     def let_go(self, item: Item) -> None:
-        """Account that an item takes nothing any more."""
         held = self._held.pop(item, None)
         if held is not None:
             self._add(held.holder, -held.amount, held.is_node)
@@ -92,9 +90,9 @@ class Shares(Generic[Item]):
             del self._by_holder[holder]
 
     def gives_way(self, newest: Holder) -> tuple[Item, Over] | None:
-        """Return the item that has to be cut now, and why; None if everything fits.
+        """Return the item to cut next, and the bound that is exceeded; None if everything fits.
 
-        Only the holder that has just taken more (`newest`) can exceed what each may have.
+        Only the holder that has just taken more (`newest`) can exceed `each`.
         """
         if self.of(newest) > self.each:
             return self._first(lambda held: held.holder == newest), Over.EACH
@@ -112,7 +110,7 @@ class Shares(Generic[Item]):
         return max((entry for entry in self._held.items() if is_meant(entry[1])), key=order)[0]
 
     def check(self) -> None:
-        """Raise if the sums are not what they must be."""
+        """Raise if the sums are wrong."""
         sums: Counter[Holder] = Counter()
         for held in self._held.values():
             assert held.amount > 0, held
@@ -124,7 +122,7 @@ class Shares(Generic[Item]):
 
 @lru_cache(maxsize=1_024)
 def network_of(host: str) -> str:
-    """Return as whom a stranger at an address is accounted: an IPv4 address, or the first 64 bits of an IPv6 one."""
+    """Return the holder of unauthenticated connections from an address: the IPv4 address, or the IPv6 /64 prefix."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

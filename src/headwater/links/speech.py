@@ -1,7 +1,8 @@
-"""What is said on a connection, besides the messages of nodes: who one is, questions of users, answers, refusals.
+"""The protocol of a connection, besides the messages of nodes: greetings, requests of users, answers, refusals.
 
-Whoever dials greets first, and says as what it comes; who it is, its certificate says. A node then sends messages of
-nodes and hears nothing but a welcome or a refusal. A user asks, and each answer carries the number of its question.
+The connecting side greets first and says whether it is a node or a user; its certificate says which one. A node then
+sends messages, and receives nothing but a welcome or a refusal. A user sends requests, and each answer carries the
+number of its request.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -27,7 +28,7 @@ Told = Annotated[str, Meta(max_length=REFUSAL_CHARS_MAX)]
 
 
 class Greeting(msgspec.Struct, array_like=True, tag="hello", frozen=True):
-    """I come as a node, or as a user; name and id count only where there are no certificates."""
+    """The first message: a node or a user connects; name and id count only without certificates."""
 
     version: Number
     kind: Kind
@@ -36,18 +37,18 @@ class Greeting(msgspec.Struct, array_like=True, tag="hello", frozen=True):
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome", frozen=True):
-    """You are let in."""
+    """The connection is accepted."""
 
     version: Number
 
 
 class Refusal(msgspec.Struct, array_like=True, tag="refusal", frozen=True):
-    """No: what was refused, where, and what to do about it."""
+    """A refusal: what was refused, where, and what to do about it."""
 
     what: Told
     where: Told = ""
     remedy: Told = ""
-    may_pass: bool = False  # it is worth asking again later: somebody is away, or has yet to find its place
+    may_pass: bool = False  # a later attempt may succeed: a node is away, or not in the ring yet
 
     def __str__(self) -> str:
         """Return it as one sentence."""
@@ -56,7 +57,7 @@ class Refusal(msgspec.Struct, array_like=True, tag="refusal", frozen=True):
 
 
 class Asked(msgspec.Struct, array_like=True, tag="ask", frozen=True):
-    """A user's request, by a number of the user's choice."""
+    """A user's request, under a number that the user chooses."""
 
     number: Number
     request: msgspec.Raw
@@ -85,18 +86,18 @@ to_dialler: Final = msgspec.msgpack.Decoder(ToDialler)
 
 
 def shortened(text: str) -> str:
-    """Return a text that fits into a refusal."""
+    """Return a text, shortened to fit into a refusal."""
     return text if len(text) <= REFUSAL_CHARS_MAX else text[: REFUSAL_CHARS_MAX - 3] + "..."
 
 
 class TooLong(Exception):
-    """A message has more bytes than the other side takes; whoever wants to send it has to say what becomes of that."""
+    """A message is longer than the other side accepts."""
 
 
 def packed(message: Any, compress_from: int | None, bytes_max: int | None = None) -> bytes:
-    """Return a message as bytes, compressed if it is long enough and an eighth is saved; None: never.
+    """Return a message as bytes, compressed from `compress_from` bytes on (None: never) if that saves an eighth.
 
-    What may be too long for the other side is what it unpacks, however short it is on the way.
+    `bytes_max` applies to the message before compression, as it does when the other side unpacks it.
     """
     encoded = encoder.encode(message)
     if bytes_max is not None and len(_PLAIN) + len(encoded) > bytes_max:

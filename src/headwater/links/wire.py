@@ -1,12 +1,12 @@
-"""The wire of a node: one port for everybody, and a way to every other node.
+"""The wire of a node: one port for all peers and users, and a way to every other node.
 
     wire = Wire(WireConfig(listen="10.0.0.1:7100"), load_credentials(certs), on_message=hear)
     wire.start()
-    wire.send("10.0.0.2:7100", message)      # never waits, never fails; what is lost is said again by whoever needs it
+    wire.send("10.0.0.2:7100", message)      # never waits, never fails; the protocols retransmit what is lost
     await wire.close()
 
-All of it lives on the event loop that runs, and is called there. What arrives is believed to be of the node whose
-certificate the connection has shown, and of nobody else.
+All of it lives on the running event loop, and is called there. A message counts as its sender's only if the sender is
+the node in the connection's certificate.
 """
 
 import asyncio
@@ -42,23 +42,23 @@ from headwater.workers.sockets import bound_socket
 
 log = logging.getLogger(__name__)
 
-SWEEP_S: Final = 0.5  # between two looks at the clock
-RELOAD_S: Final = 10.0  # between two looks at the files of certificates
+SWEEP_S: Final = 0.5  # between two checks of deadlines
+RELOAD_S: Final = 10.0  # between two checks for new certificates
 LAST_WORDS_S: Final = 2.0  # to send what waits when the wire is closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireConfig:
-    """Where a node listens, and as what others know it."""
+    """Where a node listens, and the address that others use for it."""
 
     listen: str  # host:port; port 0: any that is free
     advertise: str | None = None  # the address at which others reach it; None: where it listens
     limits: WireLimits = field(default_factory=WireLimits)
-    bulky: frozenset[type[Any]] = frozenset()  # messages that may wait for all others: those that carry rows
-    rates: Mapping[type[Any], Rate] = field(default_factory=lambda: RATES)  # how often a node may say what
+    bulky: frozenset[type[Any]] = frozenset()  # messages that all others may overtake: those with rows
+    rates: Mapping[type[Any], Rate] = field(default_factory=lambda: RATES)  # per kind of message
 
     def __post_init__(self) -> None:
-        """Refuse what is no address."""
+        """Refuse what is not an address."""
         for what, written in (("listen", self.listen), ("advertise", self.advertise)):
             if written is not None and host_and_port(written) is None:
                 raise ConfigError(f"{written!r} is not an address to {what}; {ADDRESS_FORM}")
@@ -66,13 +66,13 @@ class WireConfig:
 
 @dataclass(frozen=True, slots=True)
 class WireStatus:
-    """What a wire has done, and whom it has refused."""
+    """What a wire has done, and what it has refused."""
 
     address: str
     is_secure: bool
     nodes: int  # that have a connection to us
     users: int
-    strangers: int  # that have not said who they are yet
+    strangers: int  # not authenticated yet
     connected: int  # destinations
     destinations: int
     queued_bytes: int
@@ -81,12 +81,12 @@ class WireStatus:
     bytes_sent: int
     messages_received: int
     bytes_received: int
-    dropped: dict[str, int]  # messages that were not sent, by reason
+    dropped: dict[str, int]  # messages, by reason
     refused: dict[str, int]  # connections and requests, by reason
 
 
 class Wire:
-    """One node's."""
+    """The wire of one node."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Wire:
         calendar: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         rng: Random | None = None,
     ) -> None:
-        """Take the port; nobody is let in yet."""
+        """Bind the port; no connection is accepted yet."""
         assert (requests is None) == (on_request is None), "requests are answered by somebody"
         if credentials.identity.role is not Role.NODE:
             raise ConfigError(
@@ -139,7 +139,7 @@ class Wire:
         self._ways: dict[str, Outgoing] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._reload_at = clock() + RELOAD_S
-        self._paced = (clock(), 0)  # when it was last asked how congested we are, and what was sent until then
+        self._paced = (clock(), 0)  # when the congestion was last asked for, and the bytes sent until then
 
     @property
     def node_id(self) -> NodeId:
@@ -148,11 +148,11 @@ class Wire:
 
     @property
     def credentials(self) -> Credentials:
-        """Who we are and whom we believe, as the files say it now."""
+        """Our identity and whom we trust, as last read from the files."""
         return self._credentials
 
     def refused(self, reason: Reason, who: str, detail: str = "") -> None:
-        """Count and log that somebody was refused by whoever hears the messages."""
+        """Count and log a message that its receiver has refused."""
         self._refusals.note(reason, who, detail)
 
     def start(self, on_death: Callable[[BaseException], object] = lambda failure: None) -> None:
@@ -165,21 +165,21 @@ class Wire:
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def send(self, to_address: str, message: AnyNodeMessage) -> None:
-        """Send a message, if it can be sent soon; it may be lost, and then is counted."""
+        """Send a message, at most once; a dropped one is counted."""
         way = self._ways.get(to_address) or self._new_way(to_address)
         if way is not None:
             way.send(message, BULKY if type(message) in self._config.bulky else URGENT)
 
     def left(self, address: str) -> None:
-        """Take note that the node at an address goes, and says so; something may be on its way there all the same."""
+        """Take note that the node at an address has said that it leaves; messages may still be under way to it."""
         way = self._ways.get(address) or self._new_way(address)
         if way is not None:
             way.left()
 
     def congestion(self) -> float:
-        """Return how congested our links are, 0 to 1: how long what waits takes, at the pace since this was last asked.
+        """Return the congestion of our links, 0 to 1: the time to send what waits, at the pace since the last call.
 
-        What is on its way over a long link does not wait, and what nobody can be reached for is no congestion.
+        Bytes on their way over a long link do not wait, and messages for an unreachable node are not congestion.
         """
         now, sent = self._clock(), self._traffic.bytes_sent
         (since, sent_before), self._paced = self._paced, (now, sent)
@@ -206,7 +206,7 @@ class Wire:
         return DropReason.TOO_MANY if is_full and not self._made_room() else None
 
     def _made_room(self) -> bool:
-        """Give up a way on which there is nobody: made-up addresses must not keep us from those there are."""
+        """Give up a way without a connection: made-up addresses must not displace real ones."""
         idle = [(when, address) for address, way in self._ways.items() if (when := way.expendable) is not None]
         if not idle:
             return False
@@ -224,11 +224,11 @@ class Wire:
             await asyncio.sleep(SWEEP_S)
             try:
                 self.sweep()
-            except Exception:  # our mistake: it must be heard, and no limit of the port may end with it
+            except Exception:  # our mistake: it is logged, and the limits of the port must go on
                 log.exception("the connections were not looked after")
 
     def sweep(self) -> None:
-        """Part with the slow and the silent, forget ways that are not used, and look for new certificates."""
+        """Enforce deadlines, forget unused ways, and reload certificates."""
         self._listener.sweep()
         for address, way in list(self._ways.items()):
             if not way.sweep():
@@ -239,7 +239,7 @@ class Wire:
             self._part_with_former()
 
     def reload(self) -> bool:
-        """Use certificates and deny list as they are in their files now; False if they are unchanged or no good."""
+        """Reload certificates and deny list from their files; False if they are unchanged or cannot be used."""
         try:
             fresh = self._credentials.reloaded()
             if fresh is None:
@@ -256,7 +256,7 @@ class Wire:
         return True
 
     def _part_with_former(self) -> None:
-        """End the connections of whose certificates counted when they were made, and do no longer."""
+        """End connections whose certificate has expired or been revoked since they were made."""
         for guest in list(self._house.guests):
             if (why := self._why_not(guest.identity)) is not None:
                 guest.refuse(why)
@@ -273,7 +273,7 @@ class Wire:
         return Reason.EXPIRED_CERTIFICATE if is_over else None
 
     def _learning(self, on_message: OnMessage, links: LinkTable) -> OnMessage:
-        """Hear in which zones the senders are, to know how the links to them are."""
+        """Learn the senders' zones from their messages, to know which links to emulate."""
 
         def hear(sender: NodeId, message: AnyNodeMessage) -> None:
             peer = message.sender
@@ -299,7 +299,7 @@ class Wire:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def status(self) -> WireStatus:
-        """Return what there is to tell."""
+        """Return the state and the counters of the wire."""
         house, traffic = self._house, self._traffic
         return WireStatus(
             address=self.address,
@@ -320,7 +320,7 @@ class Wire:
         )
 
     async def close(self, patience_s: float = LAST_WORDS_S) -> None:
-        """Send what waits, if that does not take long, and end all connections."""
+        """Send what waits, for at most `patience_s`, and close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(way.close(patience_s) for way in self._ways.values()))

@@ -1,4 +1,4 @@
-"""The applications that ship with Headwater, found by name; nothing is imported to list them.
+"""The applications that ship with Headwater, found by name; they are listed without being imported.
 
 `riotbench.stats` is the module `apps/riotbench/stats.py` of a checkout, or the same inside the installed package
 `headwater_apps`; the one subclass of `App` that it defines is the application.
@@ -23,7 +23,7 @@ from headwater.connectors.application import App
 from headwater.loading.python_text import parsed
 from headwater.model.errors import ConfigError, FlowError
 
-CHECKOUT: Final = Path(__file__).resolve().parents[3]  # src/headwater/runtime is three below
+CHECKOUT: Final = Path(__file__).resolve().parents[3]  # src/headwater/loading is three below
 INSTALLED: Final = "headwater_apps"
 _NAME: Final = re.compile(r"[a-z]\w*(\.\w+)+")
 
@@ -34,14 +34,14 @@ def is_name(written: str) -> bool:
 
 
 def shipped() -> dict[str, str]:
-    """Return the names of all applications, each with the first line that it says about itself."""
+    """Return the names of all applications, each with the first line of its docstring."""
     _, place = _package()
     told = {f"{path.parent.name}.{path.stem}": _purpose(path) for path in sorted(place.glob("*/*.py"))}
     return {name: purpose for name, purpose in told.items() if purpose is not None}
 
 
 def _purpose(path: Path) -> str | None:
-    """Return the first line that the application in a file says about itself; None if there is none in it."""
+    """Return the first line of the docstring of the application in a file; None if it has none."""
     tree = parsed(path.read_text(encoding="utf-8"), path)
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "hw.App" for base in node.bases):
@@ -52,7 +52,7 @@ def _purpose(path: Path) -> str | None:
 def shipped_app(name: str) -> type[App]:
     """Import the application of this name.
 
-    Only its own file is looked at: every node of a cluster does this for every app, and all files take 0.2 s.
+    Only its own file is read: every node of a cluster does this for every app, and to read all files takes 0.2 s.
     """
     package, place = _package()
     file = place / Path(*name.split(".")).with_suffix(".py")
@@ -63,7 +63,7 @@ def shipped_app(name: str) -> type[App]:
         raise ConfigError(f"there is no application {name!r}{meant} (`headwater apps` lists them)")
     if package != INSTALLED and str(place.parent) not in sys.path:
         sys.path.insert(0, str(place.parent))
-        # Spark's own Python workers look there too: on the twin, functions of an application are found by name.
+        # Spark's own Python workers need the path too: on the twin they import an application's functions by name.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(place.parent), os.environ.get("PYTHONPATH"))))
     return apps_of(importlib.import_module(f"{package}.{name}"))[0]
 
@@ -93,7 +93,7 @@ def with_options(kind: type[App], settings: Sequence[str]) -> App:
             given[name] = msgspec.convert(value, kinds[name], strict=False)
         except msgspec.ValidationError as failure:
             raise ConfigError(f"--set {setting}: {_what_to_give(kinds[name]) or failure}") from failure
-        if given[name] != given[name]:  # no comparison with it holds, and nobody would see why
+        if given[name] != given[name]:  # every comparison with NaN is false, which would be hard to find
             raise ConfigError(f"--set {setting}: give a number")
     try:
         return kind(**given)

@@ -1,4 +1,4 @@
-"""Where an application's rows come from and go to, as a user says it: made, real, a file, a broker."""
+"""Where an application's rows come from and go to, as a user chooses: generated, real data, a file, a broker."""
 
 import os
 from collections.abc import Callable
@@ -15,11 +15,12 @@ from headwater.dataflow.stream import Flow, Stream
 from headwater.model.errors import ConfigError
 
 BROKERS: Final = ("mqtt", "mqtts")
-KEPT: Final = "7 days"  # that a broker keeps messages for a run that goes on later,
-UNKEPT: Final = "5 minutes"  # and for one that cannot, but may lose its connection for a while
-SHOWN_ROWS: Final = 20  # of `--sink console`: enough to see what comes out
+KEPT: Final = "7 days"  # how long a broker keeps messages for a run that may be resumed,
+UNKEPT: Final = "5 minutes"  # and for one that may not, but can lose its connection
+SHOWN_ROWS: Final = 20  # of `--sink console`: enough to see the form of the results
 
-# A line or message that is no row would stop the run, and the next one again: it is counted in the ledger instead.
+# A line or message that cannot be parsed would stop the run, and the next one again: it is counted in the ledger
+# instead.
 _READERS: Final[dict[str, Callable[..., Stream]]] = {
     ".csv": partial(read.csv, bad_lines="skip"),
     ".json": partial(read.json, bad_lines="skip"),
@@ -37,7 +38,7 @@ _FILES: Final[dict[str, Callable[[str], SinkSpec]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """What a user said about the two ends of an application."""
+    """A user's choices for the two ends of an application."""
 
     rate: float | None = None
     rows: int | None = None
@@ -45,7 +46,7 @@ class Ends:
     loop: bool = False
     source: str | None = None
     sink: str | None = None
-    is_kept: bool = False  # the run goes on later, with the store it has: a broker should keep messages meanwhile
+    is_kept: bool = False  # the run keeps its store and may be resumed: a broker should keep messages meanwhile
 
     def flow(self, app: App) -> Flow:
         """Build the application between these ends."""
@@ -55,7 +56,7 @@ class Ends:
         return app.flow(self._begin(app, data), lambda result: self._end(app, result))
 
     def refuse_any(self, what: str) -> None:
-        """Refuse whatever was said: a flow has its own ends."""
+        """Refuse all of these options, for a flow that has its own ends."""
         said = [name for name in ("rate", "rows", "data", "source", "sink") if getattr(self, name) is not None]
         said += ["loop"] if self.loop else []
         if said:
@@ -72,7 +73,7 @@ class Ends:
         return app.source(rate=self.rate, rows=self.rows, data=data, loop=self.loop)
 
     def _data(self, app: App) -> Path | None:
-        """Return where the real data is; one that is only in the environment is for the applications that have some."""
+        """Return the folder of real data; one from the environment is only for applications that have some."""
         if self.data is not None or self.rows is not None:
             return self.data
         place = os.environ.get("HEADWATER_DATA")
@@ -110,7 +111,7 @@ def _stream_from(written: str, app: App, pace: dict[str, Any], *, is_kept: bool)
 
 
 def _sink_at(written: str, result: str, message: str | None) -> SinkSpec:
-    """Return the sink for one kind of result; all but the only one get their name into the topic or file."""
+    """Return the sink for one of the results; unless there is only one, its name goes into the topic or file name."""
     _refuse_other_urls("--sink", written)
     if written.partition(":")[0] in BROKERS:
         url = written if result == "results" else _deeper(written, result)
@@ -135,7 +136,7 @@ def _deeper(url: str, result: str) -> str:
 
 
 def _refuse_other_urls(option: str, written: str) -> None:
-    """Refuse an address of another kind without repeating it: it may hold a password."""
+    """Refuse an address of another kind without quoting it: it may hold a password."""
     scheme, there_is, _ = written.partition("://")
     if there_is and scheme not in BROKERS:
         raise ConfigError(f"{option} {scheme}://...: only {' and '.join(BROKERS)} are known; give one, or a file")

@@ -1,8 +1,8 @@
-"""The flows that a user names: those of a Python file, or an application; and a clear word when there is none.
+"""The flows that a user names: those of a Python file, or an application; and a clear error if there is none.
 
-The file is imported under a name of its own, and its directory comes first on the path while it loads, as for a
-script. Then it moves to the end: what is imported later is still found, but a flow called `json.py` gets in nobody's
-way, not in that of the processes either that inherit the path.
+The file is imported under a name of its own, with its directory first on the path while it loads, as for a script.
+Afterwards the directory moves to the end of the path: later imports still find it, but a flow called `json.py` shadows
+no module, here or in processes that inherit the path.
 """
 
 import importlib.util
@@ -51,21 +51,21 @@ def load_flows(written: str, ends: Ends | None = None, settings: Sequence[str] =
 
 
 def _called(name: str, known: dict[str, Flow | type[App]]) -> list[Flow | type[App]]:
-    """Return what a file has under a name: that of its variable, else the one under which it runs."""
+    """Return the flows of a file with this name: a variable's name or else a flow's."""
     if name in known:
         return [known[name]]
     return [one for one in known.values() if getattr(one, "name", None) == name]  # a base of applications has none
 
 
 def split(written: str) -> tuple[Path, str | None]:
-    """Return the file that `FLOW.py` or `FLOW.py:name` means, whether it is there or not, and the name behind it."""
+    """Split `FLOW.py` or `FLOW.py:name` into a path, which may not exist, and the name."""
     file, _, name = written.rpartition(":")
     is_picked = file.endswith(".py") and name and not name.endswith(".py")
     return (Path(file), name) if is_picked else (Path(written), None)
 
 
 def parted(written: str) -> tuple[Path, str | None]:
-    """Return the file of `FLOW.py` or `FLOW.py:name`, which is there, and the name, if one is picked."""
+    """Split `FLOW.py` or `FLOW.py:name` into a path, which must exist, and the name, if there is one."""
     path, name = split(written)
     try:
         is_directory, is_there = path.is_dir(), path.is_file()
@@ -99,7 +99,7 @@ def _import(path: Path) -> ModuleType:
 
 @contextmanager
 def _first_on_the_path(directory: str) -> Iterator[None]:
-    """Put a directory before all others, and behind them in the end, unless it has its place on the path already."""
+    """Put a directory first on the path, and last afterwards, unless it was on the path already."""
     is_known = directory in sys.path
     sys.path.insert(0, directory)
     try:
@@ -111,7 +111,7 @@ def _first_on_the_path(directory: str) -> Iterator[None]:
 
 
 def _explained(path: Path, failure: BaseException) -> str:
-    """Say where in the user's own files it went wrong, and what; others than the user may read it."""
+    """Say where in the user's files it failed, and why, without passwords: others may read it."""
     return without_passwords(_told(path, failure))
 
 

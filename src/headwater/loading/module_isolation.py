@@ -1,11 +1,10 @@
-"""The modules beside a flow, each flow's own: two apps may both have a `tools.py`, and run in the same processes.
+"""Separates the modules beside flows: two apps may each have a `tools.py`, and run in the same processes.
 
-What a flow imports at its top comes with its functions. What a function imports when it runs is looked for when it
-runs: here, in the directory of its own flow's text, under a name that no other text has. Which text a function is of
-says the file it was written in, so it does not matter in which thread, process or order functions run.
+What a flow imports at its top comes with its functions. What a function imports when it runs is found when it runs: in
+the directory of its own flow's text, under a name that no other text has. The file in which a function was written
+tells its text, so thread, process and order do not matter.
 
-As soon as there is a text of several files, Python's own `import` and `import_module` are replaced by such as know
-about them.
+Once there is a text of several files, Python's own `import` and `import_module` are replaced by versions that do this.
 """
 
 import builtins
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 FLOW_PREFIX: Final = "headwater_flow_"  # of the module that a flow itself is
 _PREFIX: Final = "headwater_text_"
-_WRITTEN_MAX: Final = 10_000  # files of which we remember whose they are
+_WRITTEN_MAX: Final = 10_000  # files whose text is cached
 _python_import: Final = builtins.__import__
 _python_import_module: Final = importlib.import_module
 _NOT_USERS: Final = (
@@ -33,7 +32,7 @@ _NOT_USERS: Final = (
     Path(__file__).resolve().parents[1],
 )
 _PACKAGES: Final = {"site-packages", "dist-packages"}
-_LOCK: Final = threading.RLock()  # no module is run under it: whoever imports may need it
+_LOCK: Final = threading.RLock()  # never held while a module runs, which may import
 _texts: "dict[str, _Text]" = {}  # by directory
 _by_file: "dict[str, _Text | None]" = {}
 _numbers: Final = itertools.count()
@@ -45,8 +44,7 @@ class _Text:
     """The modules of one flow's text."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin with none imported."""
-        self.package = f"{_PREFIX}{next(_numbers)}"  # the same text may be laid out for several nodes of a process
+        self.package = f"{_PREFIX}{next(_numbers)}"  # one text may be written for several nodes of a process
         self._directory = directory
         self._names = _names_in(directory)
         self.built: weakref.WeakValueDictionary[str, ModuleType] = weakref.WeakValueDictionary()
@@ -55,12 +53,12 @@ class _Text:
         self._beginning = threading.RLock()
 
     def has(self, name: str) -> bool:
-        """Whether a module of the text is meant, and not one that Python has already: that goes before, as always."""
+        """Whether this names a module of the text; modules that Python has loaded take precedence, as always."""
         known = sys.modules.get(name)
         return name in self._names and (known is None or is_users(known))
 
     def find(self, name: str, where: Mapping[str, Any] | None, wanted: Sequence[str]) -> ModuleType:
-        """Return what `import name`, or `from name import wanted`, means in a file of this text."""
+        """Return the module of `import name`, or `from name import wanted`, in a file of this text."""
         if name in self.built:
             found = self.built.get(name if wanted else name.partition(".")[0])
             if found is not None and all(hasattr(found, one) for one in wanted):
@@ -72,7 +70,7 @@ class _Text:
 
     def _begin(self) -> None:
         """Make the package that all modules of the text are in, with those that the flow has imported at its top."""
-        with self._beginning:  # others wait; we come here again from the modules that we import
+        with self._beginning:  # an RLock: the modules imported here may come here again
             if self._has_begun:
                 return
             self._has_begun = True
@@ -87,15 +85,15 @@ class _Text:
 
 
 def know_text(directory: Path, at_top: Iterable[str]) -> None:
-    """Let functions of a flow that is laid out here import the modules beside it, and no other flow's.
+    """Let functions of the flow in this directory import the modules beside it.
 
-    `at_top` names what it has imported itself. Where the text is not, as on another machine, nothing is found.
+    `at_top` names those that it imports at its top. On a machine without the directory nothing is found.
     """
     with _LOCK:
         if str(directory) in _texts:
             return
         for other in [Path(known) for known in _texts]:
-            if not other.exists():  # deleted by the node, of which we are a worker
+            if not other.exists():  # deleted by the node whose worker this is
                 forget_text(other)
         if len(_names_in(directory)) > 1:
             _texts[str(directory)] = text = _Text(directory)
@@ -123,14 +121,14 @@ def modules_in(directory: Path) -> dict[str, ModuleType]:
 
 
 def _place_of(module: ModuleType) -> str | None:
-    """Return where a module is; a package without a file of its own is the directory that it was first found in."""
+    """Return the file of a module; for a package without one, the directory in which it was found first."""
     return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
 
 
 def users_modules() -> dict[str, ModuleType]:
-    """Return all modules that users have written, by name; a package without a file has nothing of its own.
+    """Return all modules written by users, by name; a package without a file has no content.
 
-    By the name that they have themselves: the main one may be known under two, in what multiprocessing has started.
+    By their own names: the main module may be loaded under two, in processes that multiprocessing has started.
     """
     found = (module for module in sys.modules.copy().values() if getattr(module, "__file__", None) is not None)
     return {module.__name__: module for module in found if is_users(module)}
@@ -141,7 +139,7 @@ def is_users(module: ModuleType) -> bool:
     return module.__name__ != "__main__" and _is_users(_place_of(module))
 
 
-@functools.lru_cache(maxsize=_WRITTEN_MAX)  # thousands of modules, and resolving a path costs 100 us
+@functools.lru_cache(maxsize=_WRITTEN_MAX)  # there are thousands of modules, and to resolve a path takes 100 us
 def _is_users(place: str | None) -> bool:
     if place is None:
         return False
@@ -151,10 +149,10 @@ def _is_users(place: str | None) -> bool:
 
 @contextmanager
 def only_beside(directory: Path) -> Iterator[None]:
-    """Let a file import what is beside it, and for this block alone.
+    """Let the modules beside a file shadow others, inside this block alone.
 
-    Others of these names that were imported before, of another text or the caller's own, come back in the end. What is
-    installed stays, also below this directory, where an environment may be: some of it can be imported only once.
+    User modules of the same names that were imported before, of another text or of the caller, are restored at the end.
+    Installed modules stay, even below this directory, where an environment may be: some can be imported only once.
     """
     names, before = _names_in(directory), sys.modules.copy()  # a copy: other threads import meanwhile
     forgotten = {
@@ -179,14 +177,14 @@ def _forget_modules(names: Iterable[str]) -> None:
 
 
 def remember_built(directory: Path, modules: Mapping[str, ModuleType]) -> None:
-    """Let functions that stay in this process (of sources and sinks) find the modules that they were built with."""
+    """Keep the modules that a flow was built with for functions that stay in this process (of sources and sinks)."""
     text = _texts.get(str(directory))
     if text is not None:
         text.built.update(modules)
 
 
 def forget_text(directory: Path) -> None:
-    """Forget a text that is deleted, and what was imported from it."""
+    """Remove a deleted text, and what was imported from it."""
     with _LOCK:
         _by_file.clear()
         text = _texts.pop(str(directory), None)
@@ -202,9 +200,9 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """Import as Python does; in a file of a flow's text, modules of the same text go before all others.
+    """Import as Python does; in a file of a flow's text, modules of that text come first.
 
-    While a flow is built, its directory is first on the path, and Python finds them by itself.
+    While a flow is built its directory is first on the path, so Python finds them itself.
     """
     if globals is not None and text_being_built.get() is None:
         text = _text_of(globals.get("__file__"))
@@ -216,7 +214,7 @@ def _import(
 
 
 def _import_module(name: str, package: str | None = None) -> ModuleType:
-    """Import as `importlib.import_module` does; called in a file of a flow's text, it finds what is beside it."""
+    """Import as `importlib.import_module` does; in a file of a flow's text, modules of that text come first."""
     if text_being_built.get() is None:
         caller = sys._getframe(1).f_globals
         text = _text_of(caller.get("__file__"))
@@ -229,7 +227,7 @@ def _import_module(name: str, package: str | None = None) -> ModuleType:
 
 
 def _whole_name(name: str, package: object, level: int) -> str:
-    """Return what `from ..name import` means in a package; a name without dots before it is whole."""
+    """Return the absolute name of `from ..name import` in a package."""
     if level == 0 or not isinstance(package, str):
         return name
     outer = package.split(".")[: package.count(".") + 2 - level]

@@ -1,9 +1,9 @@
-"""Reading Python text as a tree, from any thread.
+"""Parsing Python text from any thread.
 
-Python 3.11 counts how deep it is in a tree once per interpreter, not per thread: when the garbage collector runs a
-finaliser in the middle of `ast.parse` and another thread parses meanwhile, either may end with "SystemError: AST
-constructor recursion depth mismatch" (python/cpython#106905). Here one thread parses at a time; code that is not ours
-may still parse beside it, so a text is tried again before the error is believed.
+Python 3.11 counts the depth of its parser per interpreter, not per thread: when the garbage collector runs a finaliser
+in the middle of `ast.parse` while another thread parses, either may raise "SystemError: AST constructor recursion depth
+mismatch" (python/cpython#106905). Here one thread parses at a time; other code may parse meanwhile, so parsing is
+retried before the error counts.
 """
 
 import ast
@@ -16,7 +16,7 @@ _PARSING: Final = threading.Lock()
 
 
 def parsed(text: str, path: Path) -> ast.Module:
-    """Return the tree of a file's text; a text that is no Python raises SyntaxError, with the path in it."""
+    """Return the tree of a file's text; raises SyntaxError, with the path in it, if it is not Python."""
     with _PARSING:
         for _ in range(_TRIES - 1):
             try:

@@ -1,9 +1,9 @@
-"""A batch as it lies in a queue: a small header and the Arrow record batch message.
+"""A batch in a queue: a small header and the Arrow record batch message.
 
 The schema is not part of every batch: it would be larger than a batch of few rows. The header names it by a hash, and
-the store keeps each schema once. Stamps are the rows of the latency sample: when such rows entered, and how many of
-them are in this batch. A stamp follows its rows by way of the batches they are part of. A mark says from which channel
-the batch comes and how far that channel's event time has come behind it; an entry without rows is a mark alone.
+the store keeps each schema once. Stamps represent the rows of the latency sample: when such rows entered, and how many
+of them are in this batch; they travel with the batches of their rows. A mark names the channel of the batch and the
+channel's event time behind it; an entry without rows is a mark alone.
 """
 
 import struct
@@ -22,18 +22,18 @@ STAMPS_MAX: Final = 32  # a batch that gathered more keeps every second, third .
 _HEADER: Final = struct.Struct("<QqIHHIIq")  # schema id, enqueued_us, rows, stamps, flags, sender, input, watermark_us
 _IDLE: Final = 1
 _EXACT: Final = 2
-_STAMP: Final = struct.Struct("<qq")  # like the header a multiple of 8 bytes: Arrow wants its buffers aligned
+_STAMP: Final = struct.Struct("<qq")  # a multiple of 8 bytes like the header, since Arrow wants its buffers aligned
 
 
 class Stamp(NamedTuple):
-    """So many sampled rows entered the flow at this instant."""
+    """This many sampled rows entered the flow at this instant."""
 
     born_us: int
     rows: int
 
 
 class Mark(NamedTuple):
-    """Who sends an entry, into which input, and how far the sender's event time has come behind it."""
+    """The sender of an entry, the input it is for, and the sender's event time behind it (a watermark)."""
 
     sender: int = 0
     source: int = 0  # which input of the receiving operator: 0 unless it joins
@@ -82,7 +82,7 @@ def encode_entry(
 
 
 def decode_entry(encoded: bytes) -> Entry:
-    """Read a queue entry; bytes that are none are a damaged store."""
+    """Decode a queue entry; invalid bytes mean a damaged store."""
     try:
         identity, enqueued_us, rows, count, flags, sender, source, watermark_us = _HEADER.unpack_from(encoded, 0)
         at = _HEADER.size

@@ -1,8 +1,8 @@
-"""What comes out of decoding bytes that are not what they should be."""
+"""The exceptions of decoding invalid bytes."""
 
 from typing import Final
 
 import msgspec
 
-# msgspec looks at texts when it reads them, and lets Python say what is wrong with one; its own errors are others.
+# msgspec checks texts as it reads them and lets Python's own error through; its other errors are MsgspecError.
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

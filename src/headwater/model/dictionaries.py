@@ -1,7 +1,7 @@
-"""Columns whose values are numbered in a dictionary, with room for the values of other batches.
+"""Dictionary columns with indices wide enough to be joined with those of other batches.
 
-pandas numbers the categories of a DataFrame with as few bytes as will do, and Arrow keeps to that. So the rows of two
-batches, each of which fits, may have more values together than a byte can number, and Arrow refuses to join them.
+pandas numbers the categories of a DataFrame with as few bytes as possible, and Arrow keeps that. So two batches may
+have more values together than a byte can number, and Arrow refuses to join them.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Where a piece of keyed state lies: its name among all state of an operator.
+"""The store key of an entry of keyed state, below its operator's prefix.
 
-A name is a space (what it is: a pane, a timer, a row), a time, the group of the key, and the key. Names sort in that
-order, so a scan by time finds what is due and nothing else, and the group stands at a fixed place: state can be cut by
-key, moved and merged by looking at names alone, whatever operator it belongs to.
+It consists of a space (the kind: a pane, a timer, a row), a time, the group of the row's key, and that key. They sort
+in this order, so a scan by time finds what is due and nothing else, and the group is at a fixed place: state can be
+split by key, moved and merged by these names alone, whatever the operator.
 """
 
 import struct
@@ -12,10 +12,10 @@ from typing import Any, Final
 from headwater.model.keys import KEY_GROUPS, encode_key, group_of
 
 ALL_GROUPS: Final = range(KEY_GROUPS)
-EVERY_GROUP: Final = 0xFFFF  # of an entry that belongs to all keys together
-SHARED: Final = 0  # the space of what belongs to all keys together
-LONG_KEYS: Final = 255  # the space in which keys too long for a name are kept
-KEY_BYTES_MAX: Final = 400  # LMDB takes names of 511 bytes, and a space may append something of its own
+EVERY_GROUP: Final = 0xFFFF  # of an entry that all keys share
+SHARED: Final = 0  # the space of entries that all keys share
+LONG_KEYS: Final = 255  # the space of keys too long for a name
+KEY_BYTES_MAX: Final = 400  # LMDB allows keys of 511 bytes, and a space may append something of its own
 
 _HEAD: Final = struct.Struct(">BQ")
 _GROUP: Final = struct.Struct(">H")
@@ -26,12 +26,12 @@ _SUFFIXES_MAX: Final = 200_000
 
 
 def space_prefix(space: int, time_us: int) -> bytes:
-    """Return what the names of a space at a time begin with."""
+    """Return the prefix of the names of a space at a time."""
     return _HEAD.pack(space, time_us + _SIGN)
 
 
 def key_suffix(key: bytes) -> bytes:
-    """Return the end of every name that belongs to a key: its group and its bytes, or their hash if they are long."""
+    """Return the end of every name that belongs to a key: its group, and the key or the hash of a long one."""
     kept = key if len(key) <= KEY_BYTES_MAX else _LONG + blake2b(key, digest_size=32).digest()
     return _GROUP.pack(group_of(key)) + kept
 
@@ -59,27 +59,27 @@ def is_long(key: bytes) -> bool:
 
 
 def long_key_entry(key: bytes) -> bytes:
-    """Return where a long key is kept."""
+    """Return the name under which a long key is stored."""
     return entry_of(LONG_KEYS, 0, key)
 
 
 def shared_entry(name: str) -> bytes:
-    """Return where something is kept that belongs to all keys together."""
+    """Return the name of an entry that all keys share."""
     return _HEAD.pack(SHARED, _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
 
 
 def own_entry(name: str, groups: range) -> bytes:
-    """Return where an instance keeps something of its own: in the place of a time stands the first group it owns."""
+    """Return the name of an instance's own entry: in the place of the time it has the first group of the instance."""
     return _HEAD.pack(SHARED, 1 + groups.start + _SIGN) + _GROUP.pack(EVERY_GROUP) + name.encode()
 
 
 def is_shared(entry: bytes) -> bool:
-    """Whether an entry belongs to all keys together."""
+    """Whether all keys share this entry."""
     return _HEAD.unpack_from(entry) == (SHARED, _SIGN)
 
 
 def belongs_to(entry: bytes, groups: range) -> bool:
-    """Whether an entry is of a key in these groups, or of the instance that owns them; what is shared is of nobody."""
+    """Whether an entry is of a key in these groups, or an own entry of the instance with them; no shared one is."""
     group = group_of_entry(entry)
     if group != EVERY_GROUP:
         return group in groups
@@ -87,7 +87,7 @@ def belongs_to(entry: bytes, groups: range) -> bool:
 
 
 def handed_over(entry: bytes, to: range) -> bytes:
-    """Return the name under which an instance with these groups finds what another kept for itself."""
+    """Return the name under which the instance with these groups finds an own entry of another."""
     space, place = _HEAD.unpack_from(entry)
     if space != SHARED or place == _SIGN:
         return entry
@@ -95,10 +95,9 @@ def handed_over(entry: bytes, to: range) -> bytes:
 
 
 class Suffixes:
-    """The suffixes of keys, remembered: encoding and hashing a key costs ten times as much as finding it again."""
+    """A cache of the suffixes of keys: to encode and hash a key takes ten times as long as to find it."""
 
     def __init__(self) -> None:
-        """Know none."""
         self._known: dict[Any, bytes] = {}
 
     def of(self, keys: list[Any]) -> list[bytes]:

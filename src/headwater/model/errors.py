@@ -1,4 +1,4 @@
-"""What a caller can get wrong, or the world can refuse, as typed errors that carry their facts.
+"""Errors of callers and of the world, as types that carry their facts.
 
 Every message is one sentence that a tired person can act on: what happened, where, what to do.
 """
@@ -13,7 +13,7 @@ class HeadwaterError(Exception):
     """The root of everything Headwater raises on purpose; its text is fit to be shown to a user, whatever it quotes."""
 
     def __init__(self, *told: object) -> None:
-        """Leave out the middle of a text that is too long to be read."""
+        """Shorten texts that are too long to be read, in the middle."""
         super().__init__(*(abridged(one) if isinstance(one, str) else one for one in told))
 
 
@@ -23,7 +23,7 @@ def at_line(line: str) -> str:
 
 
 class FlowError(HeadwaterError):
-    """The flow as written cannot run; found before anything runs."""
+    """The flow cannot run as written; raised before anything runs."""
 
 
 class UnknownColumn(FlowError):
@@ -59,7 +59,7 @@ class UserCodeError(HeadwaterError):
 
 
 class ConnectorError(HeadwaterError):
-    """A source or sink cannot go on: says which, why and what to do."""
+    """A source or sink cannot go on: which one, why, and what to do."""
 
 
 class SchemaMismatch(ConnectorError):
@@ -89,7 +89,7 @@ class StoreTaken(StoreError):
 
 
 class Conflict(StoreError):
-    """What a transaction read was changed by another before it could be committed. Nothing was changed."""
+    """Another commit has changed what a transaction read. Nothing was changed."""
 
 
 class ConfigError(HeadwaterError):
@@ -97,4 +97,4 @@ class ConfigError(HeadwaterError):
 
 
 class EngineError(HeadwaterError):
-    """The engine, Spark or Java cannot be started, or was lost and did not come back."""
+    """The engine, Spark or Java could not be started, or was lost for good."""

@@ -1,21 +1,21 @@
-"""Messages as they travel over a connection: cut into pieces, each behind its length.
+"""Framing of messages on a connection: cut into pieces, each after its length.
 
-The highest bit of a length says that the message goes on, the next one which of two lanes it is on: pieces of one lane
-may come between those of the other, so that a short message need not wait for a long one. Bytes from the network never
-execute, and what announces more than is allowed ends the connection before it arrives.
+The highest bit of a length says that the message goes on, the next one names its lane, of two: pieces of one lane may
+come between those of the other, so that a short message need not wait for a long one. Bytes from the network are never
+executed, and a message that announces too much ends the connection before it arrives.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-PIECE_BYTES_MAX: Final = 8 << 20  # a longer one is not one of ours
+PIECE_BYTES_MAX: Final = 8 << 20  # a longer one is refused
 HEADER_BYTES: Final = 4
 _GOES_ON: Final = 1 << 31
 _LANE: Final = 1 << 30
 
 
 class BrokenFrame(Exception):
-    """The other side sent something that is no message."""
+    """The other side sent an invalid message."""
 
 
 class FrameTooLong(BrokenFrame):
@@ -23,7 +23,7 @@ class FrameTooLong(BrokenFrame):
 
 
 def pieces_of(encoded: bytes, piece_bytes: int, lane: int = 0) -> Iterator[bytes]:
-    """Cut a message into pieces as they travel."""
+    """Cut a message into framed pieces."""
     flags = _LANE if lane else 0
     if len(encoded) <= piece_bytes:
         yield (len(encoded) | flags).to_bytes(HEADER_BYTES, "little") + encoded
@@ -35,40 +35,38 @@ def pieces_of(encoded: bytes, piece_bytes: int, lane: int = 0) -> Iterator[bytes
 
 
 class Inbox:
-    """Puts what arrives together to messages, none longer than allowed."""
+    """Assembles messages from what arrives, none longer than allowed."""
 
     def __init__(self, bytes_max: int, lanes: int = 1) -> None:
-        """Begin empty."""
         self.bytes_max = bytes_max
         self._arrived = bytearray()
         self._messages = [bytearray() for _ in range(lanes)]
 
     @property
     def bytes_held(self) -> int:
-        """What has arrived of messages that are not whole."""
+        """The bytes of incomplete messages."""
         return len(self._arrived) + sum(map(len, self._messages))
 
     @property
     def bytes_unread(self) -> int:
-        """What has arrived and was not looked at: whole messages perhaps, and the beginning of one."""
+        """The bytes that were not parsed yet: perhaps complete messages, and the beginning of one."""
         return len(self._arrived)
 
     def clear(self) -> None:
-        """Give back what has arrived."""
+        """Discard what has arrived."""
         self._arrived = bytearray()
         self._messages = [bytearray() for _ in self._messages]
 
     def put(self, data: bytes) -> list[bytes]:
-        """Add what arrived and return the messages that are now whole."""
+        """Add data and return the messages that it completes."""
         self.add(data)
         return list(iter(self.next, None))
 
     def add(self, data: bytes) -> None:
-        """Add what arrived."""
         self._arrived += data
 
     def next(self) -> bytes | None:
-        """Return the next message that is whole; what may be sent after it can depend on it."""
+        """Return the next complete message; one at a time, since it may change how later ones are read."""
         arrived = self._arrived
         while len(arrived) >= HEADER_BYTES:
             header = int.from_bytes(arrived[:HEADER_BYTES], "little")
@@ -80,7 +78,7 @@ class Inbox:
             if len(arrived) < end:
                 break
             message += arrived[HEADER_BYTES:end]
-            del arrived[:end]  # takes no time: a bytearray remembers where it begins
+            del arrived[:end]  # constant time: a bytearray has an offset of its beginning
             if not header & _GOES_ON:
                 whole = bytes(message)
                 message.clear()

@@ -11,7 +11,6 @@ class Histogram:
     """Counts of durations in microseconds."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._counts: dict[int, int] = {}
         self.total = 0
 

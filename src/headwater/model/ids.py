@@ -1,6 +1,6 @@
 """Names and numbers of things.
 
-People see names; the store and the wire use small numbers, because an instance's number stands in every key of its
+People see names; the store and the wire use small numbers, because an instance's number is part of every key of its
 queue and its state.
 """
 
@@ -14,22 +14,22 @@ from headwater.model.errors import FlowError
 AppId = NewType("AppId", int)
 WorkerId = NewType("WorkerId", int)
 
-NAME_CHARS_MAX: Final = 100  # a name stands in store keys, file names and metric labels
+NAME_CHARS_MAX: Final = 100  # a name is part of store keys, file names and metric labels
 APP_CHARS_MAX: Final = NAME_CHARS_MAX + 9  # of a submission's id: its name, "@" and eight digits
 INSTANCES_MAX: Final = 1_000  # of one app, and as many sources
 
 NUMBER_MAX: Final = 1 << 62  # sums and differences of a few of them are written in 64 bits
 SAID_CHARS_MAX: Final = 8 << 20  # as much as an answer takes: an error may quote whatever a user's function has raised
 LIST_MAX: Final = 100_000  # lines of an answer: more do not fit one
-FIGURE_MAX: Final = 1e300  # of what is measured or added up; a sum of a few of them is no infinity
+FIGURE_MAX: Final = 1e300  # of a measurement or a sum; a few of them added up are not infinite
 
-# As they stand in messages, where others may have written anything. `\\Z` and not `$`, which a line break may follow.
+# As they are in messages, where a peer may have written anything. `\\Z` and not `$`, which allows a line break.
 AppName = Annotated[str, Meta(max_length=APP_CHARS_MAX, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(@[0-9a-f]{8})?\Z")]
 InstanceNumber = Annotated[int, Meta(ge=0, lt=INSTANCES_MAX)]
-Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]  # drawn by who asks, counted, or measured
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]  # drawn, counted or measured
 Signed = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 Figure = Annotated[float, Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)]
-Said = Annotated[str, Meta(max_length=SAID_CHARS_MAX)]  # in an answer, to people
+Said = Annotated[str, Meta(max_length=SAID_CHARS_MAX)]  # a text for people in an answer
 SaidMany = Annotated[list[Said], Meta(max_length=LIST_MAX)]
 SaidAll = Annotated[tuple[Said, ...], Meta(max_length=LIST_MAX)]
 SaidByName = Annotated[dict[Said, Said], Meta(max_length=LIST_MAX)]
@@ -55,7 +55,7 @@ class InstanceId(NamedTuple):
 
 
 def checked_name(what: str, name: str) -> str:
-    """Return the name, or say why it cannot be one."""
+    """Return the name, or raise FlowError with the reason why it is not allowed."""
     if len(name) > NAME_CHARS_MAX:
         raise FlowError(
             f"the {what} name {name[:20]!r}... has {len(name)} characters; at most {NAME_CHARS_MAX} are allowed"

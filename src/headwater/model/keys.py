@@ -1,8 +1,8 @@
-"""Keys of rows: their canonical bytes, and the group each falls into.
+"""Keys of rows: their canonical bytes, and their groups.
 
 A key is the value of one column or of several. Its bytes are the same on every machine and after every restart, since
-state is found by them. Values that are equal in SQL are one key: 1, 1.0 and the decimal 1.00, also -0.0 and 0.0, all
-nulls, all NaN, and one instant in any time zone. Keys are owned by group, not one by one: a fixed number of groups is
+state is stored under them. Values that are equal in SQL are one key: 1, 1.0 and the decimal 1.00, also -0.0 and 0.0,
+all nulls, all NaN, and one instant in any time zone. Instances own groups, not single keys: a fixed number of groups is
 spread over the instances of an operator, so that ownership is a small table however many keys there are.
 """
 
@@ -35,7 +35,7 @@ Codes = npt.NDArray[np.int32]
 
 KNOWN_GROUPS_MAX: Final = 100_000  # of one type of key; some megabytes
 
-FEW_ROWS: Final = 128  # Arrow's dictionary encoding costs 30 us to set up, which few rows do not bring back
+FEW_ROWS: Final = 128  # to set up Arrow's dictionary encoding takes 30 us, which few rows do not repay
 _PLAIN: Final = frozenset({pa.string(), pa.int64(), pa.int32()})  # types whose Python values are equal as keys are
 
 
@@ -60,7 +60,7 @@ def encode_key(key: Any) -> bytes:
 
 
 def _canonical(value: Any) -> Any:
-    """Return what is encoded for a value, the same for all values that are equal."""
+    """Return the value to encode, the same for all values that are equal."""
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value
@@ -80,7 +80,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _shortest(value: Decimal) -> Decimal:
-    """Return the number without zeros at its end; `normalize` would round what has more than 28 digits."""
+    """Return the number without trailing zeros; `normalize` would round more than 28 digits."""
     written = format(value, "f")
     return Decimal(written.rstrip("0").rstrip(".") if "." in written else written)
 
@@ -90,35 +90,34 @@ def _is_int64(value: float | Decimal) -> bool:
 
 
 def decode_key(encoded: bytes) -> Any:
-    """Return the key that has these bytes; a key of several columns comes back as a tuple."""
+    """Return the key with these bytes; a key of several columns is a tuple."""
     key = _DECODER.decode(encoded)
     return tuple(key) if isinstance(key, list) else key
 
 
 def group_of(encoded: bytes) -> int:
-    """Return the group a key belongs to, the same everywhere.
+    """Return the group of a key, the same everywhere.
 
-    CRC-32 alone leaves keys that differ in one byte, as numbers below 128 do, in groups close to one another, and so
-    all with one instance. The multiplication parts them.
+    With CRC-32 alone, keys that differ in one byte, as numbers below 128 do, are in neighbouring groups, and so all
+    with one instance. The multiplication spreads them.
     """
     return (crc32(encoded) * _GOLDEN & 0xFFFF_FFFF) >> 22
 
 
 def owner_of(group: int, instances: int) -> int:
-    """Return which of so many instances owns a group: contiguous shares, as even as can be."""
+    """Return the instance that owns a group: contiguous ranges, as even as possible."""
     return group * instances // KEY_GROUPS
 
 
 def groups_of(index: int, instances: int) -> range:
-    """Return the groups that one of so many instances owns."""
+    """Return the groups of one instance."""
     return range(-(-index * KEY_GROUPS // instances), -(-(index + 1) * KEY_GROUPS // instances))
 
 
 class KeyGroups:
-    """The groups of keys of one type, remembered: encoding and hashing a key costs ten times as much as finding it."""
+    """A cache of the groups of keys of one type: to encode and hash a key takes ten times as long as to find it."""
 
     def __init__(self) -> None:
-        """Know none."""
         self._known: dict[Any, int] = {}
 
     def of(self, keys: Sequence[Any]) -> list[int]:
@@ -145,7 +144,7 @@ def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     """Find the distinct keys of a batch and where each row's key is among them."""
     encoded = [_dictionary(name, batch.column(name)) for name in columns]
     kinds = tuple(batch.schema.field(name).type for name in columns)
-    if not encoded:  # all rows have the one key that there is
+    if not encoded:  # all rows have the empty key
         return KeyedRows([()] * min(batch.num_rows, 1), np.zeros(batch.num_rows, dtype=np.int32), kinds)
     if len(encoded) == 1:
         values, codes = encoded[0]
@@ -153,7 +152,7 @@ def keyed_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyedRows:
     combined = np.zeros(batch.num_rows, dtype=np.int64)
     count = 1
     for values, codes in encoded:
-        if count * len(values) > _COMBINED_MAX:  # number them anew, before the product overflows
+        if count * len(values) > _COMBINED_MAX:  # renumber, before the product overflows
             found, combined = np.unique(combined, return_inverse=True)
             count = len(found)
         combined = combined * max(1, len(values)) + codes

@@ -1,7 +1,7 @@
-"""Peers of the ring: who they are, and the arithmetic of their places on it.
+"""Peers of the ring, and the arithmetic of their ids.
 
 A NodeId is 16 bytes, read as a number of 128 bits on a ring, and as 32 digits of base 16 for routing. Bytes compare as
-the numbers do, are hashed once, and fit the wire; distances are the only thing that needs the number itself.
+the numbers do, are hashed once, and fit the wire; only distances need the number itself.
 """
 
 from hashlib import blake2b
@@ -19,12 +19,12 @@ RING: Final = 1 << 8 * ID_BYTES
 DIGITS: Final = 2 * ID_BYTES  # of base 16: Pastry's b = 4
 BASE: Final = 16
 
-OPERATORS_PER_PEER: Final = 8  # what a small machine runs: a larger one is worth as many small ones
+OPERATORS_PER_PEER: Final = 8  # on a small machine; a larger one counts as several
 PEERS_OF_A_MACHINE_MAX: Final = 8  # more would fall together with it than keep copies of one another's registers
 
 
 class Peer(NamedTuple):
-    """One place on the ring, and where to reach whoever holds it."""
+    """One place on the ring, with the address of its node."""
 
     id: NodeId
     address: Annotated[str, Meta(max_length=ADDRESS_CHARS_MAX)]
@@ -36,19 +36,19 @@ class Peer(NamedTuple):
 
 
 def peer_capacities(capacity: int) -> tuple[int, ...]:
-    """Return how many operators each peer of a machine runs at most, one peer for every so many that it can run."""
+    """Return the capacity of each peer of a machine, which has one per `OPERATORS_PER_PEER` operators."""
     count = min(max(1, capacity // OPERATORS_PER_PEER), PEERS_OF_A_MACHINE_MAX)
     return capacities_among(count, capacity)
 
 
 def capacities_among(peers: int, capacity: int) -> tuple[int, ...]:
-    """Return the parts of a machine's capacity that so many peers get: as equal as can be, the first ones more."""
+    """Divide a machine's capacity among its peers, as evenly as possible, the first ones more."""
     part, more = divmod(capacity, peers)
     return tuple(part + (number < more) for number in range(peers))
 
 
 def key_of(name: str) -> NodeId:
-    """Return the place on the ring that belongs to a name: an app's, a steward's register's."""
+    """Return the ring key of a name: an app's, or that of a steward's register."""
     return NodeId(blake2b(name.encode(), digest_size=ID_BYTES).digest())
 
 
@@ -58,17 +58,17 @@ def number_of(identity: NodeId) -> int:
 
 
 def id_of(number: int) -> NodeId:
-    """Return the id of a number, wherever on the ring it ends up."""
+    """Return the id of a number, modulo the ring."""
     return NodeId((number % RING).to_bytes(ID_BYTES, "big"))
 
 
 def clockwise(start: NodeId, end: NodeId) -> int:
-    """Return the way from one id to another, in the direction of growing numbers."""
+    """Return the distance from one id to another in the direction of growing numbers."""
     return (int.from_bytes(end, "big") - int.from_bytes(start, "big")) % RING
 
 
 def distance(one: NodeId, other: NodeId) -> int:
-    """Return the shorter way between two ids."""
+    """Return the shorter distance between two ids."""
     way = clockwise(one, other)
     return min(way, RING - way)
 
@@ -80,7 +80,7 @@ def digit(identity: NodeId, place: int) -> int:
 
 
 def shared_digits(one: NodeId, other: NodeId) -> int:
-    """Return how many digits two ids have in common from the start."""
+    """Return the length of the common prefix of two ids, in digits."""
     differing = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
     return DIGITS - (differing.bit_length() + 3) // 4
 

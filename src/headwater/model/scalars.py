@@ -1,6 +1,6 @@
-"""Dates, times and decimals as msgpack extensions, so that they come back as what they were.
+"""Dates, times and decimals as msgpack extensions, so that their types survive.
 
-msgpack has numbers, texts and bytes; a library left to itself writes a date as a text, and a text is what comes back.
+msgpack has numbers, texts and bytes; by itself a library writes a date as a text, and reads a text back.
 """
 
 from collections.abc import Callable

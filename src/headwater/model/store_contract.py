@@ -1,7 +1,7 @@
 """The contract of a store: an ordered map of bytes with snapshots and transactions.
 
-All of a node's durable truth lies in one such map: queues, keyed state, positions of sources and sinks, counts. What
-keeps keys in order and commits all or nothing will do: LMDB, a dictionary, a connection to a node that has one.
+All of a node's durable state is in one such map: queues, keyed state, positions of sources and sinks, counts. Anything
+with sorted keys and atomic commits will do: LMDB, a dictionary, a connection to a node that has one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ class Snapshot(Protocol):
 
 
 class Transaction(Snapshot, Protocol):
-    """A view with changes that become true together, or not at all."""
+    """A view with changes that are committed atomically."""
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key."""
@@ -37,12 +37,12 @@ class Transaction(Snapshot, Protocol):
         ...
 
     def delete(self, key: bytes) -> object:
-        """Remove a key, if it is there; whether it was need not be known, which would cost a round trip elsewhere."""
+        """Remove a key, if it is there; whether it was is not returned, as that could cost a round trip."""
         ...
 
 
 class Store(Protocol):
-    """Where transactions come from."""
+    """The source of snapshots and transactions."""
 
     def read(self) -> AbstractContextManager[Snapshot]:
         """Open a snapshot."""
@@ -51,6 +51,6 @@ class Store(Protocol):
     def write(self) -> AbstractContextManager[Transaction]:
         """Open a transaction: committed at the end of the block, dropped if the block raises.
 
-        A store that does not keep others from writing meanwhile raises `Conflict` there if what was read has changed.
+        A store with concurrent writers raises `Conflict` there if what was read has changed.
         """
         ...

@@ -15,7 +15,7 @@ from headwater.model.errors import ConfigError
 Instant = NewType("Instant", int)
 Duration = NewType("Duration", int)
 
-# As it stands in what other nodes send: whatever 64 bits hold, since the time of a row may be any.
+# As in messages of other nodes: any 64 bits, since rows may have any time.
 Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 MICROSECOND: Final = Duration(1)
@@ -23,7 +23,7 @@ MILLISECOND: Final = Duration(1_000)
 SECOND: Final = Duration(1_000_000)
 
 BEGINNING_OF_TIME: Final = -(1 << 63)  # a watermark that has not risen yet
-END_OF_TIME: Final = (1 << 63) - 1  # the watermark behind the last row of a source that has ended
+END_OF_TIME: Final = (1 << 63) - 1  # the watermark after the last row of a source that has ended
 
 _MINUTE: Final = 60_000_000
 _UNITS_US: Final = {

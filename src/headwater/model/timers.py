@@ -1,6 +1,6 @@
-"""What a machine has to come back to, and when.
+"""The timers of a state machine.
 
-A machine has no clock: it is asked for its deadline, and told the time.
+A state machine has no clock: it returns its next deadline, and is told the time.
 """
 
 from collections.abc import Hashable, Iterator
@@ -16,19 +16,18 @@ class Timers(Generic[Name]):
     """Instants by name; setting a name again moves it."""
 
     def __init__(self) -> None:
-        """Begin with nothing to come back to."""
         self._heap: list[tuple[Instant, int, Name]] = []
         self._current: dict[Name, int] = {}  # the number of the entry that counts; others are passed over
         self._number = 0
 
     def set(self, name: Name, at: Instant) -> None:
-        """Come back to this name then."""
+        """Set or move the timer of this name."""
         self._number += 1
         self._current[name] = self._number
         heappush(self._heap, (at, self._number, name))
 
     def cancel(self, name: Name) -> None:
-        """Do not come back to it."""
+        """Cancel the timer of this name."""
         self._current.pop(name, None)
 
     def __contains__(self, name: object) -> bool:
@@ -43,7 +42,7 @@ class Timers(Generic[Name]):
         return heap[0][0] if heap else None
 
     def due(self, now: Instant) -> Iterator[Name]:
-        """Yield the names that are due, in order of their instants; what is set meanwhile may be among them."""
+        """Yield the names of expired timers, in order of their instants; including any that are set meanwhile."""
         while (first := self.first()) is not None and first <= now:
             name = heappop(self._heap)[2]
             del self._current[name]

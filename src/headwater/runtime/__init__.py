@@ -1,1 +1,1 @@
-"""The real world: LMDB, sockets, threads, Spark, clocks. Everything that cannot be replayed lives here."""
+"""Puts together what touches the real world: LMDB, sockets, threads, Spark, clocks. Nothing here can be replayed."""

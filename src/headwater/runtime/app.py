@@ -1,4 +1,4 @@
-"""An app as a node has it: the flow, what is open of it, and where it is in its life."""
+"""An app as a node has it: the flow, its open sources and sinks, and its state."""
 
 import threading
 from dataclasses import dataclass, field
@@ -17,20 +17,19 @@ class NodeApp:
 
     id: AppId
     graph: Graph
-    codes: tuple[int, ...]  # the number under which the code of each chain is kept
+    codes: tuple[int, ...]  # the number of each chain's code in the store
     sources: list[SourceTask]
     sinks: list[SinkTask]
     started_us: int
     state: AppState = AppState.RUNNING
     error: HeadwaterError | None = None
     ended_us: int | None = None
-    draining: bool = False  # its sources are asked no more, and what is under way is let through
+    draining: bool = False  # its sources are not read any more, and its rows drain
     settled: bool = False  # its sources and sinks are closed
-    is_part: bool = False  # the rest of it is on other nodes, so that its end cannot be seen here
-    kept_as: str = ""  # the name under which the store has it, if that is not the flow's
+    is_part: bool = False  # other nodes have the rest of it, so its end cannot be seen here
+    kept_as: str = ""  # its name in the store, if that is not the flow's
     done: threading.Event = field(default_factory=threading.Event)
 
     @property
     def name(self) -> str:
-        """The flow's name."""
         return self.graph.name

@@ -1,4 +1,4 @@
-"""Running a flow to its end from Python: a node that lives for as long as the flow does."""
+"""Running a flow to its end from Python, on a node that exists only for that."""
 
 from collections.abc import Mapping
 from dataclasses import fields

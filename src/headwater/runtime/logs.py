@@ -1,6 +1,6 @@
 """The log: lines for people, or JSON objects for programs, to standard error or to a file. Never rows.
 
-Only this module decides where log lines go; everybody else asks `logging` for a logger and says what happened.
+Only this module decides where log lines go; all others use `logging`.
 """
 
 import datetime
@@ -20,15 +20,15 @@ import orjson
 from headwater.model.errors import ConfigError
 from headwater.storage.locks import FileLock, LockHeld, file_beside, this_process, told
 
-# A node logs for years on the disk that holds its store: with the older files, 40 MB are months of what goes well and
-# hours of what goes wrong over and over.
+# A node logs for years on the disk that holds its store: with the older files, 40 MB are months of normal operation,
+# and hours of one failure that repeats.
 FILE_BYTES_MAX: Final = 10_000_000
 OLDER_FILES: Final = 3
 
-_QUIET: Final = frozenset({"py4j", "pyspark"})  # packages that tell of their insides, some under the root logger's name
+_QUIET: Final = frozenset({"py4j", "pyspark"})  # packages that log their internals, some under the root logger's name
 _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-# Others have a say in what is logged and told: nothing of it may work a terminal, or look like a line of its own.
+# Peers and users determine parts of log lines: no control sequence of theirs may reach a terminal or begin a line.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -58,7 +58,6 @@ class JsonLogLines(logging.Formatter):
     """One object a line: ts, level, logger, message, and the fields a caller added."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         told: dict[str, Any] = {
             "ts": at.isoformat(timespec="milliseconds"),
@@ -73,7 +72,7 @@ class JsonLogLines(logging.Formatter):
 
 
 class _Stderr(logging.StreamHandler[Any]):
-    """Writes to whatever is standard error at that moment: a live table puts its own in place."""
+    """Writes to `sys.stderr` as it is at that moment, since a live table replaces it."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -85,7 +84,7 @@ class _Stderr(logging.StreamHandler[Any]):
 
 @contextmanager
 def log_to(form: LogFormat, file: Path | None) -> Iterator[None]:
-    """Write the log inside the block. Who asks for a file or for JSON gets everything; others only what is wrong."""
+    """Write the log inside the block: everything to a file or as JSON, warnings and errors to a terminal."""
     with nullcontext() if file is None else _only_writer(file):
         yield from _logged_to(form, file)
 
@@ -95,7 +94,7 @@ def _logged_to(form: LogFormat, file: Path | None) -> Iterator[None]:
     handler.setFormatter(JsonLogLines() if form is LogFormat.JSON else TextLogLines())
     handler.addFilter(lambda record: _QUIET.isdisjoint(Path(record.pathname).parts))
     wanted = logging.INFO if file is not None or form is LogFormat.JSON else logging.WARNING
-    handler.setLevel(wanted)  # a logger further down may let more through, for others who listen
+    handler.setLevel(wanted)  # a logger below the root may let more through, for other handlers
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)
@@ -110,7 +109,7 @@ def _logged_to(form: LogFormat, file: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _only_writer(path: Path) -> Iterator[None]:
-    """Refuse a file that another process logs to: when one puts it aside, the other writes on into the older one."""
+    """Refuse a file that another process logs to: when one rotates it, the other would write on into the old one."""
     place, held = path.resolve(), ExitStack()
     try:
         if place.is_file() or not place.exists():  # a device may have any number of writers
@@ -120,7 +119,7 @@ def _only_writer(path: Path) -> Iterator[None]:
         raise ConfigError(
             f"the log file {path} is written by {told(refusal.holder)}; give each --log-file of its own"
         ) from None
-    except OSError as failure:  # a directory that is not there, or read-only: opening the file tells
+    except OSError as failure:  # a missing or read-only directory: opening the file reports it
         log.debug("the log file %s cannot be locked: %s", path, failure)
     with held:
         yield
@@ -136,12 +135,12 @@ def _file(path: Path) -> logging.Handler:
 
 
 def _on_a_terminal(text: str) -> str:
-    """Return a text with what is not printable written out, and its further lines set in."""
+    """Return a text with unprintable characters escaped and its further lines indented."""
     return written_out(text).replace("\n", "\n  ")
 
 
 def written_out(text: str) -> str:
-    """Return a text in which nothing works a terminal."""
+    """Return a text without control sequences."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

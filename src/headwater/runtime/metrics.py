@@ -1,4 +1,4 @@
-"""Prometheus metrics of a node, read from its status at the moment somebody asks.
+"""Prometheus metrics of a node, read from its status at each scrape.
 
 Nothing is counted here: the node's own sums are told under `headwater_*`. Sums end in `_total`, times are in seconds.
 The endpoint listens on 127.0.0.1 unless another address is given, since it tells the names of flows and operators to
@@ -58,18 +58,16 @@ _NODE_GAUGES: Final[tuple[tuple[str, str, Callable[[NodeStatus], float]], ...]] 
 
 
 class NodeCollector(Collector):
-    """Turns a node's status into metrics."""
+    """Exports a node's status as metrics."""
 
     def __init__(self, status: Callable[[], NodeStatus]) -> None:
-        """Read the status here at every scrape."""
         self._status = status
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing in advance: which metrics there are depends on the apps."""
+        """Return nothing: which metrics there are depends on the apps."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Return everything there is to tell now."""
         status = self._status()
         yield from _node_metrics(status)
         yield from _app_metrics(status.apps)
@@ -79,7 +77,7 @@ class NodeCollector(Collector):
 
 
 class MetricsServer:
-    """The endpoint, until it is closed."""
+    """The endpoint of a node's metrics, until it is closed."""
 
     def __init__(self, server: WSGIServer, thread: Thread, host: str) -> None:
         """Hold a server that runs."""
@@ -91,7 +89,7 @@ class MetricsServer:
         return f"http://{address_of(self._host, self._server.server_port)}/metrics"
 
     def close(self) -> None:
-        """Answer no more; when this returns, nobody asks the node any more."""
+        """Stop serving; when this returns, no scrape reads the node any more."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

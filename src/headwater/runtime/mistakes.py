@@ -1,6 +1,6 @@
-"""What this node could not do by a mistake of ours: all of it counted, each kind logged once with its trace.
+"""Unexpected exceptions in this node: each is counted, and each kind is logged once, with its traceback.
 
-A neighbour may have found words that bring it about as often as it likes, so a log must not fill with it.
+A peer may be able to provoke one as often as it likes, so repeated ones must not fill the log.
 """
 
 import logging
@@ -10,14 +10,13 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-KINDS_MAX: Final = 100  # that are told apart: there are not many more places in which something can fail
+KINDS_MAX: Final = 100  # distinct kinds to log; the code has not many more places that can fail
 
 
 class Mistakes:
     """The mistakes of one node."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.count = 0
         self._told: set[tuple[str, str, int]] = set()
         self._noting = threading.Lock()  # every thread of a node may make one
@@ -45,7 +44,7 @@ class Mistakes:
             return True
 
     def notes(self) -> tuple[str, ...]:
-        """Return what operators have to know."""
+        """Return the notes for operators."""
         if not self.count:
             return ()
         return (f"{self.count:,} things were not done, by a mistake of Headwater's: see its log",)

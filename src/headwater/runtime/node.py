@@ -1,10 +1,11 @@
-"""One node on this machine: store, scheduler, workers and pumps put together, with apps that come and go.
+"""One node on this machine: store, scheduler, workers and pumps, with apps that come and go.
 
     with Node(NodeConfig()) as node:
         app = node.deploy(flow)
         node.wait(app)
 
-The store is the truth. Everything here can be lost at any moment; a node started on the same store goes on from there.
+The store is the only durable state. Everything here can be lost at any moment; a node started on the same store
+resumes.
 """
 
 import contextlib
@@ -100,7 +101,7 @@ class Node:
         self._settling = threading.Lock()
         self._stopping = threading.Event()
         self._stopped = False
-        self.given_up: dict[InstanceId, Callable[[], None]] = {}  # what to do when workers have let go of an instance
+        self.given_up: dict[InstanceId, Callable[[], None]] = {}  # called when workers have released an instance
         self._recent_from_us = 0
         try:
             self._assemble()
@@ -160,7 +161,7 @@ class Node:
 
     @property
     def pool(self) -> Pool:
-        """Where the workers come from."""
+        """The source of workers."""
         return self.workforce.pool
 
     def _open_port(self) -> RemotePort | None:
@@ -196,14 +197,12 @@ class Node:
         self.dispatcher.post(events)
 
     def __enter__(self) -> "Node":
-        """Start."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
         self.stop()
 
     def start(self) -> None:
@@ -221,9 +220,9 @@ class Node:
         self._housekeeper.start()
 
     def deploy(self, flow: Flow, *, upgrade: Upgrade | None = None, reads: bool = True) -> NodeApp:
-        """Compile a flow and run it; a flow this store knows goes on where it stood.
+        """Compile a flow and run it; a flow in the store resumes.
 
-        With an upgrade it goes on where another version of it stood; one that does not read lets through what waits.
+        With an upgrade it replaces another version of it; with `reads` false it only processes the rows in its queues.
         """
         graph = compile_flow(flow, chaining=self.config.chaining)
         self.check_code(graph)
@@ -234,7 +233,7 @@ class Node:
                     f"flow {graph.name!r} is already running on this node; stop it first or give it another name"
                 )
             if known is not None:
-                self._settle(known)  # what it has locked is free then
+                self._settle(known)  # to release its locks
             if upgrade is not None and self.registry.differs(graph):
                 app_id, codes = self.registry.upgrade(graph, upgrade)
             else:
@@ -266,7 +265,7 @@ class Node:
         return sources, sinks
 
     def begin(self, app: NodeApp) -> None:
-        """Let an app run; of one that is a part, workers run nothing before they are told what."""
+        """Run an app; of a part of one, workers run nothing until instances are opened."""
         queues = self._queues_of(app)
         codes = {
             InstanceId(app.id, instance): number
@@ -310,23 +309,23 @@ class Node:
         return app.done.wait(timeout_s)
 
     def drain(self, app: NodeApp, timeout_s: float) -> bool:
-        """Stop an app's sources and let what is under way reach the sinks; then the app is stopped."""
+        """Stop an app's sources and let its rows reach the sinks; then the app is stopped."""
         app.draining = True
         for source in app.sources:
             source.ended = True
         return self.wait(app, timeout_s)
 
     def halt(self, app: NodeApp) -> None:
-        """Stop an app and keep what it has in the store, so that it can go on later."""
+        """Stop an app; its state stays in the store, so it can resume."""
         self._end_app(app, AppState.STOPPED, None)
         self._settle(app)
 
     def remove(self, name: str) -> None:
-        """Stop an app and delete everything the store has of it; others run on."""
+        """Stop an app and delete its state; other apps run on."""
         self.registry.delete(self.retire(name))
 
     def retire(self, name: str) -> NodeApp:
-        """Stop an app and know it no more; what the store has of it stays."""
+        """Stop an app and remove it from this node; its state stays in the store."""
         with self._deploying:
             app = self.apps.pop(name, None)
             if app is None:
@@ -340,7 +339,7 @@ class Node:
             return app
 
     def _end_app(self, app: NodeApp, state: AppState, error: HeadwaterError | None) -> None:
-        """Let nothing of the app run any further; from any thread. What is open is closed by `_settle`."""
+        """Stop an app's turns and pumps, from any thread; `_settle` closes what is open."""
         with self._ending:
             if app.state is not AppState.RUNNING:
                 return
@@ -361,7 +360,7 @@ class Node:
     def _fail_app(self, app_id: AppId, where: str, failure: Exception) -> None:
         app = next((one for one in self.apps.values() if one.id == app_id), None)
         if app is not None:
-            if app.is_part:  # else whoever runs it is told, perhaps with a row, which is not for the log
+            if app.is_part:  # else the caller gets the error, which may hold a row, and rows are not for the log
                 log.error("%s has failed at %s; `headwater status` says why", app.kept_as, where)
             error = failure if isinstance(failure, HeadwaterError) else EngineError(str(failure))
             self._end_app(app, AppState.FAILED, error)
@@ -459,11 +458,11 @@ class Node:
         return self.registry.ledger(app)
 
     def status(self, *, ledgers: bool = False) -> NodeStatus:
-        """Return what there is to see."""
+        """Return the figures of this node and its apps."""
         return node_status(self, ledgers=ledgers)
 
     def stop(self) -> None:
-        """Stop everything; what is in the store stays, unless the store was temporary."""
+        """Stop everything; the store stays, unless it is temporary."""
         if self._stopped:
             return
         self._stopped = True

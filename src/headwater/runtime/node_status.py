@@ -1,4 +1,4 @@
-"""Reading a node's figures: from the scheduler's and the pumps' sums to plain status values."""
+"""A node's status: plain figures from the sums of the scheduler and the pumps."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def node_status(node: "Node", *, ledgers: bool) -> NodeStatus:
-    """Return what a node has to tell."""
+    """Return the status of a node."""
     dispatcher, config = node.dispatcher, node.config
     figures: dict[str, int] = dispatcher.ask(dispatcher.scheduler.status)
     apps = tuple(app_status(node, app, ledger=ledgers) for app in list(node.apps.values()))
@@ -40,7 +40,7 @@ def node_status(node: "Node", *, ledgers: bool) -> NodeStatus:
 
 
 def app_status(node: "Node", app: "NodeApp", *, ledger: bool) -> AppStatus:
-    """Return what one app has to tell."""
+    """Return the status of one app."""
     now = now_us()
     parts = [_source(task) for task in app.sources]
     for chain in app.graph.chains:

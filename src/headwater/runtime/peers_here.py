@@ -1,4 +1,4 @@
-"""Several peers of one machine: what each of them is told, of what the machine was told.
+"""Several peers on one machine: the settings of each, derived from those of the machine.
 
 A large machine is worth as many places on the ring as small ones that could do its work. Its peers listen on ports in a
 row, for others and for metrics, and keep what they have below directories of their own, `peer-01` and so on: each is a
@@ -20,7 +20,7 @@ STORE: Final = "store"  # below the data of one peer
 
 
 def settings_of_peers(settings: NodeSettings) -> list[NodeSettings]:
-    """Return the settings of each peer that a machine carries; of a single one they are those of the machine."""
+    """Return the settings of each peer of a machine; a single peer has those of the machine."""
     peers = settings.peers or len(peer_capacities(settings.capacity))
     _refuse_another_number(settings.data, peers)
     return [replace(settings, peers=1)] if peers == 1 else list(_each(settings, peers))
@@ -49,7 +49,7 @@ def _name(number: int) -> str:
 
 
 def _next(address: str, number: int) -> str:
-    """Return the address so many ports further; any free port stays any free port."""
+    """Return the address with a higher port; port 0 stays 0."""
     place = host_and_port(address)
     assert place is not None, address
     host, port = place
@@ -67,7 +67,7 @@ def _certs(certs: Path, number: int) -> Path:
 
 
 def _refuse_another_number(data: Path, peers: int) -> None:
-    """Refuse to leave rows behind that another number of peers has kept here."""
+    """Refuse a number of peers other than that which has kept rows here, since rows would be left behind."""
     kept = [number for number in range(PEERS_OF_A_MACHINE_MAX) if (data / _name(number)).is_dir()]
     before = max(kept) + 1 if kept else int((data / STORE).is_dir())
     if before > peers or (before == 1 and not kept and peers > 1) or (kept and peers == 1):

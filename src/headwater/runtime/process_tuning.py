@@ -1,12 +1,12 @@
-"""What engines ask of the process they run in: short turns for its threads, nothing walked in vain, memory given back.
+"""What engines change in their process: shorter thread switches, less garbage collection, and memory given back.
 
 Several engines may share a process, and come and go there (`headwater cluster`): what the first has set stays until the
 last has stopped.
 
-glibc gives threads arenas of their own to allocate from, up to eight for each core, and keeps there what was freed. An
-engine has several threads, and one that comes finds other arenas than the one that left: forty nodes that joined and
-left took 10 MB that nobody held. With two arenas it was none, and threads hardly ever meet there, since whoever
-allocates in Python holds the interpreter.
+glibc gives threads allocation arenas of their own, up to eight per core, and keeps freed memory there. A new engine's
+threads get other arenas than those that an old engine has left: forty nodes that joined and left took 10 MB that
+nothing used. With two arenas it was none, and there is hardly any contention, since a thread that allocates in Python
+holds the interpreter lock.
 """
 
 import ctypes
@@ -18,19 +18,19 @@ from collections.abc import Callable
 from typing import Final
 
 SWITCH_S: Final = 0.0005  # a pump that computes must not keep the scheduler from the interpreter for Python's 5 ms
-ARENAS_MAX: Final = 2  # one for the interpreter, one for those that have let go of it
-GIVE_BACK_S: Final = 60.0  # between two looks for memory to give back; one takes half a millisecond
+ARENAS_MAX: Final = 2  # one for the thread with the interpreter lock, one for those that have released it
+GIVE_BACK_S: Final = 60.0  # between two attempts to give memory back, each of half a millisecond
 _M_ARENA_MAX: Final = -8  # as in malloc.h
 
 
 def limit_arenas(count: int) -> bool:
-    """Let threads that begin from here on share so many arenas; False where memory is not allocated by glibc."""
+    """Limit the arenas of threads that start from here on; False if the allocator is not glibc's."""
     mallopt = _of_libc("mallopt")
     return mallopt is not None and mallopt(_M_ARENA_MAX, count) == 1
 
 
 def give_back_memory() -> bool:
-    """Give the operating system what was freed and is still kept; False if there was nothing, or it cannot be done."""
+    """Return freed memory to the operating system; False if there was none, or it is not possible."""
     malloc_trim = _of_libc("malloc_trim")
     return malloc_trim is not None and malloc_trim(ctypes.c_size_t(0)) == 1
 
@@ -40,12 +40,11 @@ def _of_libc(name: str) -> Callable[..., int] | None:
 
 
 class EngineProcess:
-    """A process, and the engines that run in it."""
+    """The settings of a process, and the engines that run in it."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, give_back: Callable[[], object] = give_back_memory
     ) -> None:
-        """Begin without engines."""
         self._lock = threading.Lock()
         self._engines: set[object] = set()
         self._is_set_aside = False
@@ -63,7 +62,7 @@ class EngineProcess:
             self._engines.add(engine)
 
     def engine_started(self) -> None:
-        """Set aside what is there now: each garbage collection that walks it would hold up the scheduler for 30 ms."""
+        """Freeze the objects there are: a garbage collection that walks them would delay the scheduler by 30 ms."""
         with self._lock:
             self._set_aside()
 
@@ -73,10 +72,10 @@ class EngineProcess:
         self._is_set_aside = True
 
     def engine_stopped(self, engine: object) -> None:
-        """Let what an engine had be collected, and threads take their usual turns once there is none.
+        """Unfreeze an engine's objects, and restore the switch interval after the last engine.
 
-        For those that stay all is set aside again when they next look: by then nobody holds what this one had. One that
-        never started has changed nothing.
+        For the remaining engines all is frozen again at their next `look`: by then the stopped engine's objects have no
+        references. An engine that never started has changed nothing.
         """
         with self._lock:
             if engine not in self._engines:
@@ -88,7 +87,7 @@ class EngineProcess:
                 sys.setswitchinterval(self._usual_switch_s)
 
     def look(self) -> None:
-        """Give memory back now and then; engines call this all the time."""
+        """Give memory back from time to time; engines call this continuously."""
         with self._lock:
             if self._clock() < self._gives_back_at:
                 return

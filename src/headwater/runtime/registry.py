@@ -1,7 +1,8 @@
-"""The apps that a store knows: the number under which each keeps what it has, its structure, and its code.
+"""The apps in a store: the number under which each keeps its state, its structure, and its code.
 
-What is deleted is named as rubbish in the commit that makes it so, and swept out in slices afterwards, by us or by
-whoever opens the store next: no commit is long, and nothing is left behind by a node that is killed.
+What is to be deleted is recorded as rubbish (a tombstone) in the commit that discards it, and deleted in slices
+afterwards, by this node or the next one on the store: no commit is long, and a node that is killed leaves nothing
+behind.
 """
 
 import itertools
@@ -33,7 +34,7 @@ from headwater.runtime.app import NodeApp
 from headwater.storage.lmdb_store import LmdbStore
 from headwater.workers.local.code import pack_graph
 
-SLICE: Final = 1_000  # keys of one commit, which others wait for
+SLICE: Final = 1_000  # keys deleted in one commit, for which other writers wait
 
 
 class AppRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -41,23 +42,22 @@ class AppRecord(msgspec.Struct, array_like=True, frozen=True):
 
     number: int
     fingerprint: str
-    manifest: Manifest | None = None  # None: written before there were any
+    manifest: Manifest | None = None  # None: written before manifests existed
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A wish to go on where another version of a flow stood."""
+    """How a flow is to replace another version of it."""
 
-    given_up: tuple[str, ...] = ()  # operators, sources and sinks of which what is kept is not wanted any more
-    predecessor: str = ""  # the name under which the store has that version, if that is not the flow's
-    takes_rows: bool = False  # that wait, which only a version can that differs in its sinks alone
+    given_up: tuple[str, ...] = ()  # operators, sources and sinks whose state is discarded
+    predecessor: str = ""  # that version's name in the store, if it is not the flow's
+    takes_rows: bool = False  # queued rows too, which is possible only if the versions differ in their sinks alone
 
 
 class Registry:
     """The apps of one store."""
 
     def __init__(self, store: LmdbStore) -> None:
-        """Look at this store."""
         self._store = store
         self._code_numbers = itertools.count(1)
         with store.read() as snapshot:
@@ -65,12 +65,12 @@ class Registry:
         self._rubbish = [int.from_bytes(number, "big") for number in found]
 
     def find(self, name: str) -> AppRecord | None:
-        """Return what the store knows of an app."""
+        """Return the record of an app."""
         with self._store.read() as snapshot:
             return _read(snapshot, name)
 
     def register(self, graph: Graph, kept_as: str = "") -> tuple[AppId, tuple[int, ...]]:
-        """Find or make the app's place in the store, and put its code there."""
+        """Find or create the app's record, and store its code."""
         app = self._place_of(graph, kept_as or graph.name)
         packed = self._packed(graph)
         with self._store.write() as txn:
@@ -88,7 +88,7 @@ class Registry:
         return AppId(record.number)
 
     def _packed(self, graph: Graph) -> dict[int, bytes]:
-        """Return the code of all chains by the numbers it gets; not in a transaction, for which others would wait."""
+        """Return the pickled code of all chains, numbered; outside the transaction, to keep that short."""
         return {next(self._code_numbers): code for code in pack_graph(graph)}
 
     def differs(self, graph: Graph) -> bool:
@@ -100,7 +100,7 @@ class Registry:
         return not _is_of(record, graph.fingerprint, manifest) or bool(_reasons(graph.name, record, manifest))
 
     def check(self, graph: Graph, upgrade: Upgrade, kept_as: str = "") -> Succession:
-        """Return what a graph would go on with, or raise if it cannot take the place of what the store has."""
+        """Return what a graph would keep of the version in the store; raises if it cannot replace it."""
         name = upgrade.predecessor or kept_as or graph.name
         record = self.find(name)
         if record is None:
@@ -119,10 +119,10 @@ class Registry:
         kept_as: str = "",
         also: Callable[[Transaction], None] = lambda txn: None,
     ) -> tuple[AppId, tuple[int, ...]]:
-        """Let a graph go on where another version stood, which does not run, and put its code there.
+        """Replace a version that does not run by a graph, and store its code.
 
-        Its ledger begins anew, unless it takes over rows: all those of the version before are through. What is to
-        change in the moment in which the copy counts, `also` does.
+        Its ledger begins anew, unless it takes over rows: all rows of the old version are out. `also` adds its writes
+        to the transaction that makes the copy valid.
         """
         kept = self.check(graph, upgrade, kept_as)
         name = kept_as or graph.name
@@ -135,7 +135,7 @@ class Registry:
             self._refuse_waiting(record, graph)
         with self._store.write() as txn:
             number = _next_number(txn)
-            txn.put(_rubbish_key(number), b"")  # until it counts
+            txn.put(_rubbish_key(number), b"")  # until the copy is valid
         if upgrade.takes_rows:
             given_up = [kept.after.number_of(sink) for sink in kept.given_up]
             adopt_as_it_lies(self._store, AppId(record.number), AppId(number), given_up)
@@ -161,17 +161,17 @@ class Registry:
             )
 
     def delete(self, app: NodeApp) -> None:
-        """Delete everything the store has of an app that runs no more."""
+        """Delete everything the store has of a stopped app."""
         with self._store.write() as txn:
             _discard(txn, app.kept_as or app.name, app.id)
         self._sweep(app.id)
 
     def sweep(self) -> None:
-        """Delete what is left of versions that were replaced, and of what a node that was killed did not finish."""
+        """Delete replaced versions, and what a killed node has left."""
         while self._rubbish:
             number = self._rubbish[0]
             self._sweep(number)
-            self._rubbish.remove(number)  # only now: a full disk may have kept us from deleting all of it
+            self._rubbish.remove(number)  # last: a full disk may interrupt the sweep
 
     def _sweep(self, number: int) -> None:
         for prefix in app_prefixes(AppId(number)):
@@ -249,7 +249,7 @@ def _write(txn: Transaction, name: str, record: AppRecord) -> None:
 
 
 def _discard(txn: Transaction, name: str, number: int) -> None:
-    """Let the store know an app no more; what lies under its number is rubbish now."""
+    """Remove an app's record; its number becomes rubbish."""
     txn.delete(app_record_key(name))
     txn.put(_rubbish_key(number), b"")
 

@@ -1,10 +1,10 @@
-"""What `headwater node` is told: by its command line, the environment, a file, or not at all, in that order.
+"""The settings of `headwater node`: from its command line, the environment, a file, or defaults, in that order.
 
     headwater node --listen 10.0.0.1:7100 --certs /etc/headwater/certs
     HEADWATER_NODE_LISTEN=10.0.0.1:7100
     listen = "10.0.0.1:7100"              # in a TOML file: --config FILE, or HEADWATER_NODE_CONFIG
 
-A key that nobody knows is refused by its name, wherever it was written: a misspelt setting must not be a default.
+An unknown key is refused by name, wherever it is: a misspelt setting must not fall back to the default.
 """
 
 import tomllib
@@ -43,17 +43,17 @@ _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """One node of a cluster."""
+    """The settings of one node."""
 
-    listen: str = "127.0.0.1:7100"  # this machine only, until somebody says otherwise
-    advertise: str | None = None  # the address that others are told; None: `listen`
-    join: tuple[str, ...] = ()  # nodes through which to join, whichever answers; none: the first node of a ring
+    listen: str = "127.0.0.1:7100"  # this machine only, unless set
+    advertise: str | None = None  # the address for other nodes; None: `listen`
+    join: tuple[str, ...] = ()  # nodes through which to join, the first that answers; none: begin a ring
     zone: str = "default"
-    capacity: int = CAPACITY  # operators that run here at most
-    peers: int = 1  # that this machine carries, each a node of its own; 0: as many as its capacity makes
-    data: Path = Path("headwater-data")  # rows, state, and without certificates the key
+    capacity: int = CAPACITY  # the most operators to run here
+    peers: int = 1  # on this machine, each a node of its own; 0: as many as fit its capacity
+    data: Path = Path("headwater-data")  # rows, state, and the key if there are no certificates
     spark_master: str | None = None  # None: a Spark of our own
-    certs: Path | None = None  # what `headwater certs node` made
+    certs: Path | None = None  # the output of `headwater certs node`
     insecure: bool = False  # no certificates, on this machine only
     links: Path | None = None  # a file of emulated links, for experiments
     workers: int | None = None  # of the pool; None: one for each core
@@ -66,7 +66,7 @@ class NodeSettings:
     metrics: str | None = None  # host and port at which Prometheus may ask; None: nowhere
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, and say what would."""
+        """Refuse settings that cannot work, and say what would."""
         host = _checked_address("listen", self.listen)
         told = _checked_address("advertise", self.advertise or self.listen)
         if self.advertise is not None and self.advertise.endswith(":0"):
@@ -114,11 +114,11 @@ class NodeSettings:
                 refuse_beyond_loopback(what, host)
 
     def credentials(self) -> Credentials:
-        """Return who this node is."""
+        """Return this node's identity."""
         return insecure_node(self.data) if self.certs is None else load_credentials(self.certs)
 
     def engine(self) -> NodeConfig:
-        """Return what the engine needs to know."""
+        """Return the configuration of the engine."""
         return NodeConfig(
             store=self.data / "store",
             workers=cores_here() if self.workers is None else self.workers,
@@ -137,20 +137,20 @@ class NodeSettings:
 
     @property
     def flows(self) -> Path:
-        """Where the texts of flows are laid out."""
+        """The folder for source texts of flows."""
         return self.data / "flows"
 
     def wire(self, bulky: frozenset[type[Any]] = frozenset()) -> WireConfig:
-        """Return what the wire needs to know."""
+        """Return the configuration of the wire."""
         return WireConfig(listen=self.listen, advertise=self.advertise, bulky=bulky)
 
     def link_table(self) -> LinkTable | None:
-        """Return the emulated links; None: links are what they are."""
+        """Return the emulated links; None: no emulation."""
         return None if self.links is None else read_links(self.links, self.zone)
 
 
 def read_settings(command_line: Mapping[str, Any], environment: Mapping[str, str]) -> NodeSettings:
-    """Merge what was said where; a value of None on the command line was not said there."""
+    """Merge the settings of all places; None on the command line means not given."""
     said = {key: value for key, value in command_line.items() if value is not None}
     in_environment = {
         name.removeprefix(ENVIRONMENT).lower(): value
@@ -175,7 +175,7 @@ def read_values(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_contradicted(before: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop what a place that goes before decides otherwise: certificates where it says insecure, and the reverse."""
+    """Drop what a place of higher precedence contradicts: certificates if it says insecure, and the reverse."""
     contradicted = {"insecure"} if "certs" in said else {"certs"} if said.get("insecure") else set()
     return {key: value for key, value in before.items() if key not in contradicted}
 
@@ -194,7 +194,7 @@ def _in_file(written: Any) -> dict[str, Any]:
 
 
 def _read(where: str, key: str, value: Any) -> Any:
-    """Return a value in the type of its setting; text is read, other types must be right."""
+    """Convert a value to the type of its setting: text is parsed, another type must be the right one."""
     known = {each.name: each.type for each in fields(NodeSettings)}
     if key not in known:
         raise ConfigError(f"{where} sets {quoted(key)}, which is no setting of a node; there are: {', '.join(known)}")

@@ -38,7 +38,7 @@ class SinkTask(OpenSink):
     _all: Histogram = field(default_factory=Histogram)
     _recent: Histogram = field(default_factory=Histogram)
     _before: Histogram = field(default_factory=Histogram)
-    _counting: threading.Lock = field(default_factory=threading.Lock)  # the pump counts while others look
+    _counting: threading.Lock = field(default_factory=threading.Lock)  # other threads read them
 
     def measured(self, latency_us: int, rows: int) -> None:
         """Count the latency of sampled rows."""
@@ -89,18 +89,18 @@ class SinkPump:
         self._post, self._on_failed = post, on_failed
         self._on_store_full = on_store_full
         self._tasks: dict[InstanceId, SinkTask] = {}
-        self._due: dict[InstanceId, None] = {}  # in order of arrival
-        self._lock = threading.Lock()  # around a pass: removal waits for it
+        self._due: dict[InstanceId, None] = {}  # in the order in which rows came
+        self._lock = threading.Lock()  # held during a pass, so that `remove` waits for its end
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = thread_of(self._serve, name="sinks", on_death=on_crash)
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, task: SinkTask) -> None:
-        """Begin to write a sink; rows may be waiting for it from before."""
+        """Begin to write a sink, and the rows that wait for it already."""
         with self._lock:
             self._tasks[task.instance] = task
         self.rows_for([task.instance])
@@ -112,13 +112,13 @@ class SinkPump:
                 close_sink(self._tasks.pop(instance))
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
-        """Tell that there are rows for these sinks."""
+        """Note that these sinks have rows."""
         with self._wake:
             self._due.update(dict.fromkeys(instances))
             self._wake.notify()
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop the thread and close all sinks."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -184,7 +184,7 @@ class SinkPump:
 
 
 class Sinks:
-    """All sinks of a node: those that never block share a pump and its commits, one that may block has its own."""
+    """All sinks of a node: those that never block share a pump and its commits, each of the others has its own."""
 
     def __init__(self, make_pump: Callable[[], SinkPump]) -> None:
         """Begin without sinks; `make_pump` makes a pump that has not been started."""
@@ -193,7 +193,7 @@ class Sinks:
         self._own: dict[InstanceId, SinkPump] = {}
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the shared pump."""
         self._shared.start()
 
     def add(self, task: SinkTask) -> None:
@@ -212,7 +212,7 @@ class Sinks:
             self._own.pop(instance).stop()
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
-        """Tell that there are rows for these sinks."""
+        """Note that these sinks have rows."""
         shared = [one for one in instances if one not in self._own]
         if shared:
             self._shared.rows_for(shared)
@@ -221,7 +221,7 @@ class Sinks:
                 self._own[instance].rows_for([instance])
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop all pumps."""
         self._shared.stop()
         for pump in list(self._own.values()):
             pump.stop()
@@ -241,9 +241,9 @@ def open_sink(
     spec: SinkSpec,
     unions: Mapping[int, UnionPlace],
 ) -> SinkTask:
-    """Open a sink where the store says it stands; a new one's position is kept before any row is written.
+    """Open a sink at its committed position; a new sink's position is committed before any row is written.
 
-    What it writes to is locked first, since opening cuts off what lies behind the position; `called` is the app's name.
+    Its target is locked first, since opening cuts off what lies beyond the position; `called` is the app's name.
     """
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
@@ -268,7 +268,7 @@ def open_sink(
 
 
 def close_sink(task: SinkTask) -> None:
-    """Close a sink, and let others have what it wrote to."""
+    """Close a sink, and unlock its target."""
     if task.closed:
         return
     task.closed = True

@@ -1,9 +1,9 @@
-"""The source pump: rows from readers into the first queues, with the reader's position, in one transaction.
+"""The source pump: rows from readers into the first queues, in one transaction with the reader's position.
 
 One thread serves all sources that never block; what they have ready at the same time is committed together, since a
-hundred small commits cost a hundred times one. A source that may block has a thread of its own. When the node is
-pressed, sources that can wait are not asked; those that cannot wait make room by shedding the oldest rows of their
-own queues.
+hundred small commits cost a hundred times one. A source that may block has a thread of its own. Under pressure
+(backpressure) sources that can wait are not polled; those that cannot wait make room by shedding the oldest rows of
+their own queues.
 """
 
 import logging
@@ -35,9 +35,7 @@ GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes lon
 GATHER_S_MAX: Final = 0.01
 COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
-CLOSE_S: Final = (
-    5.0  # for a reader of a broker: its last poll and commit take milliseconds, its goodbye up to two seconds
-)
+CLOSE_S: Final = 5.0  # for a broker's reader: its last poll and commit take milliseconds, its logout up to two seconds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,14 +75,14 @@ class SourcePump:
         self._post, self._on_failed = post, on_failed
         self._on_store_full, self._on_crash = on_store_full, on_crash
         self._tasks: list[SourceTask] = []
-        self._lock = threading.Lock()  # around a pass over sources: removal waits for it
+        self._lock = threading.Lock()  # held during a pass, so that `remove` waits for its end
         self._doze = Doze()
         self._gathering = threading.Event()  # set only to stop
         self._stopping = False
         self._thread = thread_of(self._serve_all, name="sources", on_death=on_crash)
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, task: SourceTask) -> None:
@@ -103,17 +101,17 @@ class SourcePump:
             for task in gone:
                 task.ended = True
         for task in gone:
-            if not task.spec.blocking:  # its own thread closes it, when its reader lets go
+            if not task.spec.blocking:  # else its own thread closes it when its reader returns
                 self._close(task)
         _wait_until_closed(gone)
 
     def wake_paused(self) -> None:
-        """Rows have gone: look again now, if any source is paused."""
+        """Poll again, if a source is paused: queues have room."""
         if self._any_paused:
             self._doze.call()
 
     def stop(self) -> None:
-        """Stop reading."""
+        """Stop all threads and close all sources."""
         self._stopping = True
         self._gathering.set()
         self._doze.call()
@@ -136,7 +134,7 @@ class SourcePump:
                 self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until a source may have rows; one that the world has sent some is asked at once."""
+        """Sleep until a source may have rows; one whose descriptor is readable is polled at once."""
         heard = self._doze.wait(seconds)
         if heard:
             with self._lock:
@@ -157,9 +155,9 @@ class SourcePump:
         self._close(task)
 
     def _pass(self, tasks: Sequence[SourceTask]) -> int:
-        """Serve all these sources, a handful per commit, and return for how long nobody has more.
+        """Serve these sources, `COMMIT_SOURCES` per commit, and return for how long none has more.
 
-        What the first have ready must not wait until the last of a hundred has been asked.
+        The first ones' rows must not wait until the last of a hundred has been polled.
         """
         waits_us = [int(IDLE_MAX_S * 1e6)]
         self._turn.measure()  # also without sources: what was under way is forgotten when it is counted
@@ -228,7 +226,7 @@ class SourcePump:
                 for offer in offers:
                     tell_stored(offer)
                 return
-            except StoreFull as full:  # nothing was stored; the rows are still in our hands
+            except StoreFull as full:  # nothing was stored, and the rows are kept here
                 self._on_store_full(str(full))
                 threading.Event().wait(STORE_FULL_RETRY_S)
 
@@ -236,7 +234,7 @@ class SourcePump:
 def open_source(
     store: LmdbStore, app: AppId, called: str, name: str, number: int, spec: SourceSpec, outlets: tuple[Outlet, ...]
 ) -> SourceTask:
-    """Open a source where the store says it stands; `called` is the app's name."""
+    """Open a source at its committed position; `called` is the app's name."""
     with store.read() as snapshot:
         record = read_record(snapshot, app, number)
     locks = Locks(resources_of(spec, record.position), this_process(f"source {name!r} of app {called!r}", now_us()))
@@ -263,7 +261,7 @@ def open_source(
 
 
 def close_source(task: SourceTask) -> None:
-    """Close a source, and let others have what it needed for itself."""
+    """Close a source, and release its locks."""
     try:
         task.reader.close()
     except Exception as failure:  # a user's source may raise anything
@@ -274,7 +272,7 @@ def close_source(task: SourceTask) -> None:
 
 
 def _wait_until_closed(tasks: Iterable[SourceTask]) -> None:
-    """Wait for sources that their own threads close, if others may want what they have locked: the next version may."""
+    """Wait for blocking sources that hold locks, as the app's next version may need these."""
     for task in tasks:
         if task.spec.blocking and task.locks:
             task.closed.wait(CLOSE_S)

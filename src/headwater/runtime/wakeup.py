@@ -1,7 +1,7 @@
-"""How a pump sleeps: until somebody calls it, until a descriptor that it watches has something to read, or in time.
+"""How a pump sleeps: until it is called, a watched descriptor becomes readable, or a time has passed.
 
-A pump that looked every millisecond whether anything has come would let each row wait for half of one, and spend a
-tenth of a core on a hundred quiet connections.
+A pump that polled every millisecond would delay each row by half of one, and spend a tenth of a core on a hundred quiet
+connections.
 """
 
 import contextlib
@@ -11,10 +11,9 @@ import socket
 
 
 class Doze:
-    """The sleep of one thread. Anybody may call it; only the thread itself may watch and wait."""
+    """The sleep of one thread. Any thread may call it; only the thread itself may watch and wait."""
 
     def __init__(self) -> None:
-        """Watch nothing yet."""
         self._selector = selectors.DefaultSelector()
         self._ear, self._mouth = socket.socketpair()
         for end in (self._ear, self._mouth):
@@ -22,23 +21,24 @@ class Doze:
         self._selector.register(self._ear, selectors.EVENT_READ)
 
     def call(self) -> None:
-        """Wake the thread up, or keep it from falling asleep."""
-        with contextlib.suppress(BlockingIOError):  # it has been called so often that it will surely wake
+        """Wake the thread, or make its next wait return at once."""
+        with contextlib.suppress(BlockingIOError):  # the buffer is full of calls, so it will wake
             self._mouth.send(b"!")
 
     def watch(self, descriptor: int) -> None:
-        """Wake up, once, when this descriptor has something to read."""
+        """Wake once when this descriptor becomes readable."""
         with contextlib.suppress(KeyError):  # it is watched already
             self._selector.register(descriptor, selectors.EVENT_READ)
 
     def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no more: it is about to be closed, and its number may come again. From any thread."""
+        """Stop watching a descriptor that is about to be closed, as its number may be reused. From any thread."""
         with contextlib.suppress(KeyError):
             self._selector.unregister(descriptor)
 
     def wait(self, seconds: float) -> frozenset[int]:
-        """Sleep, and return the descriptors that have something to read; they are watched no more."""
-        # Around the selector, since by itself it counts in milliseconds: a paced source would be late by half of one.
+        """Sleep, and return the readable descriptors, which are not watched any more."""
+        # select around the selector, which by itself has a resolution of a millisecond: a paced source would be late by
+        # half.
         select.select([self._selector], [], [], seconds)
         ready = {key.fd for key, _ in self._selector.select(0)}
         if self._ear.fileno() in ready:
@@ -49,7 +49,7 @@ class Doze:
         return frozenset(ready)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the selector and the sockets."""
         self._selector.close()
         self._ear.close()
         self._mouth.close()

@@ -1,1 +1,1 @@
-"""Who somebody is and what they may do: the authority, identities, signatures."""
+"""Identities and roles: the certificate authority, and what a certificate says of its holder."""

@@ -1,12 +1,12 @@
-"""A cluster's own certificate authority, as files: it says who is a node, and who may do what as a user.
+"""A cluster's own certificate authority, as files: it certifies nodes, and users with their roles.
 
     DIR/ca.pem, DIR/ca.key         the authority; its key signs, and belongs on no node
     DIR/nodes/NAME/                what a node needs, to be copied there: ca.pem, node.pem, node.key
     DIR/users/NAME/                what a user needs: ca.pem, user.pem, user.key
-    DIR/denied                     ids whose certificates count no longer; nodes have a copy
+    DIR/denied                     ids of revoked certificates; nodes have a copy
 
-Keys are ECDSA P-256: every TLS 1.3 has it, and small machines sign with it in less than a millisecond. Nothing that is
-there is ever overwritten, but a certificate that is renewed.
+Keys are ECDSA P-256: every TLS 1.3 has it, and small machines sign with it in less than a millisecond. No file is ever
+overwritten, but a certificate that is renewed.
 """
 
 import datetime as dt
@@ -35,18 +35,18 @@ DENIED: Final = "denied"
 NODES: Final = "nodes"
 USERS: Final = "users"
 
-CA_DAYS: Final = 3_650  # replacing it means new certificates for everybody
+CA_DAYS: Final = 3_650  # to replace it means new certificates for all nodes and users
 NODE_DAYS: Final = 365
 USER_DAYS: Final = 90  # people come and go; and a forgotten laptop is harmless the sooner
 NAME_CHARS_MAX: Final = 64  # of X.509's common name
 ADDRESSES_MAX: Final = 64
-_SKEW: Final = dt.timedelta(days=1)  # a certificate counts from a day ago, for clocks that are behind
+_SKEW: Final = dt.timedelta(days=1)  # certificates are valid from a day ago, for clocks that are behind
 _HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*")
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """One that can sign, since its key is here."""
+    """A certificate authority with its key."""
 
     directory: Path
     certificate: x509.Certificate
@@ -68,7 +68,7 @@ class Authority:
         return self._issue(USERS, name, role, None, days, now)
 
     def renew(self, name: str, *, days: int | None = None, now: dt.datetime | None = None) -> Path:
-        """Sign a node's or user's key again: same id, same name, same addresses; the key itself is not needed."""
+        """Sign a node's or user's public key again, with the same name and addresses; the private key is not needed."""
         path = self.certificate_of(name)
         old = read_certificate(path)
         usual = NODE_DAYS if path.parent.parent.name == NODES else USER_DAYS
@@ -82,7 +82,7 @@ class Authority:
         return path
 
     def deny(self, identity: NodeId, name: str) -> Path:
-        """Add an id to the list of those whose certificates count no longer, and return the list's file."""
+        """Add an id to the deny list, and return the list's file."""
         path = self.directory / DENIED
         if identity not in read_denied(path):
             with path.open("a", encoding="utf-8") as file:
@@ -90,7 +90,7 @@ class Authority:
         return path
 
     def certificate_of(self, name: str) -> Path:
-        """Return where the certificate of a node or user is."""
+        """Return the file of a node's or user's certificate."""
         for path in (self.directory / NODES / name / "node.pem", self.directory / USERS / name / "user.pem"):
             if path.exists():
                 return path
@@ -139,7 +139,7 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(begin)
-            .not_valid_after(min(end, self.certificate.not_valid_after_utc))  # nobody outlives who vouches for them
+            .not_valid_after(min(end, self.certificate.not_valid_after_utc))  # none outlives the authority
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
         )
@@ -154,12 +154,12 @@ class Authority:
         return path
 
 
-# What a renewed certificate takes from the one before it.
+# What a renewed certificate keeps.
 _KEPT: Final = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage, x509.SubjectAlternativeName)
 
 
 def make_authority(directory: Path, *, days: int = CA_DAYS, now: dt.datetime | None = None) -> Authority:
-    """Make a cluster's authority in a directory that has none."""
+    """Make a new authority in a directory."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as failure:
@@ -187,7 +187,7 @@ def make_authority(directory: Path, *, days: int = CA_DAYS, now: dt.datetime | N
 
 
 def open_authority(directory: Path) -> Authority:
-    """Return the authority whose files are in a directory."""
+    """Return the authority in a directory."""
     certificate = read_certificate(directory / CA_CERTIFICATE)
     key = read_key(directory / CA_KEY)
     if key.public_key() != certificate.public_key():
@@ -209,7 +209,7 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
-    """Return all certificates in a file, of which there is one at least: while an authority is replaced, two."""
+    """Return all certificates in a file, at least one; while an authority is being replaced there are two."""
     read_certificate(path)
     return tuple(x509.load_pem_x509_certificates(path.read_bytes()))
 
@@ -259,7 +259,7 @@ def parse_id(written: str) -> NodeId:
 
 
 def write_new(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file that was not there; a private one is its owner's alone from the first moment."""
+    """Write a new file; a private one is never readable by others."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
     except FileExistsError as failure:
@@ -273,7 +273,7 @@ def write_new(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as its file holds it."""
+    """Return a private key in the form of its file."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -318,7 +318,7 @@ def _general_name(address: str) -> x509.GeneralName:
 
 def _leaf_extensions(role: Role, places: x509.SubjectAlternativeName | None) -> list[tuple[x509.ExtensionType, bool]]:
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role is Role.NODE:  # a user's certificate cannot stand in for a node: TLS itself refuses it there
+    if role is Role.NODE:  # TLS itself refuses a user's certificate as that of a server
         purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
     return [
         (x509.BasicConstraints(ca=False, path_length=None), True),

@@ -1,7 +1,7 @@
-"""Who somebody is, as their certificate says it: an id that is a hash of their key, a name, and what they may do.
+"""An identity, as a certificate states it: an id that is a hash of the key, a name, and a role.
 
-What somebody may do is written in the subject of the certificate (its organizational unit), so that nodes need no list
-of users. A certificate whose subject says neither node nor role is nobody's, whoever has signed it.
+The role is in the certificate's subject (the organizational unit), so nodes need no list of users. A certificate whose
+subject has no role of Headwater is refused, whoever has signed it.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ UNIT_PREFIX: Final = "headwater-"  # of the organizational unit: headwater-node,
 
 
 class Role(StrEnum):
-    """What a certificate lets its holder be or do; a user's role includes the ones before it."""
+    """What a certificate allows its holder to be or do; a user's role includes the ones before it."""
 
     NODE = "node"
     SEE = "see"
@@ -30,7 +30,7 @@ class Role(StrEnum):
     OPERATE = "operate"
 
     def includes(self, needed: "Role") -> bool:
-        """Whether who has this role may do what needs that one; a node may look, and do nothing that users do."""
+        """Whether this role includes what that one may do; a node may read, and nothing else that users may."""
         return _RANK[self] >= _RANK[needed]
 
 
@@ -39,31 +39,31 @@ USER_ROLES: Final = (Role.SEE, Role.SUBMIT, Role.OPERATE)
 
 
 class NobodyKnown(HeadwaterError):
-    """A certificate does not say who its holder is in a way that we understand."""
+    """A certificate does not state a name and role of Headwater."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody."""
+    """The holder of a certificate."""
 
     id: NodeId
     name: str
     role: Role
-    expires: dt.datetime | None = field(default=None, compare=False)  # renewed, one is still the same
+    expires: dt.datetime | None = field(default=None, compare=False)  # a renewed certificate is the same identity
 
     def __str__(self) -> str:
-        """Return how logs call them."""
+        """Return the form used in logs."""
         return f"{'node' if self.role is Role.NODE else 'user'} {self.name} ({self.id[:4].hex()})"
 
 
 def id_of_key(key: CertificatePublicKeyTypes) -> NodeId:
-    """Return the place on the ring that belongs to a public key; of a user's key, what a deny list names."""
+    """Return the id of a public key: a node's place on the ring, or what the deny list names."""
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return NodeId(blake2b(encoded, digest_size=ID_BYTES).digest())
 
 
 def identity_in(certificate: x509.Certificate) -> Identity:
-    """Return whom a certificate speaks of; whether it is to be believed is TLS's to say."""
+    """Return the identity in a certificate; TLS has to verify that certificate."""
     units = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(units) != 1 or len(names) != 1:

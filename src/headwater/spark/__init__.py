@@ -1,1 +1,1 @@
-"""Spark's session and its JVM: what the workers and the twin share."""
+"""Spark's session and its JVM, shared by the workers and the twin."""

@@ -1,7 +1,7 @@
 """Where a worker finds its node: the store and a socket on the node's own machine, a port of it elsewhere.
 
-A worker is at the node's own machine if the kernel was started at the same moment, processes have the same numbers (a
-container has its own, and LMDB knows its readers by them), and the store and the socket are there and open to it.
+A worker is on the node's machine if the kernel has the same boot id and the same pid namespace (LMDB identifies readers
+by pid), and it may use the store and the socket.
 """
 
 import os
@@ -19,7 +19,7 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:,/\[\]]+)):([
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The node's port for workers elsewhere, and what they need to be let in."""
+    """The node's port for workers elsewhere, and the credentials for it."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class NodeAddress:
     disk_bytes: int
     power_safe: bool
     door: Door | None = None
-    door_only: bool = False  # also for workers on the node's own machine
+    door_only: bool = False  # workers on the node's own machine use the port too
 
     def is_here(self) -> bool:
         """Whether this process can use the store itself."""
@@ -50,7 +50,7 @@ class NodeAddress:
 
 
 def this_machine() -> str:
-    """Return a name for this kernel since it was started, and for the space in which processes are numbered here."""
+    """Return a name for this boot of the kernel and this pid namespace."""
     try:
         return f"{_BOOT.read_text().strip()} {_PROCESSES.readlink()}"
     except OSError:  # not Linux
@@ -58,7 +58,7 @@ def this_machine() -> str:
 
 
 def host_and_port(written: str) -> tuple[str, int] | None:
-    """Read `host:port` or `[IPv6 address]:port`; None if it is neither, or nobody could even look for the host."""
+    """Parse `host:port` or `[IPv6 address]:port`; None if it is neither, or the host name is not possible."""
     found = _HOST_AND_PORT.fullmatch(written)
     if found is None or int(found[3]) > 65_535 or not _may_be_a_host(found[1] or found[2]):
         return None

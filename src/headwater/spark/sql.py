@@ -1,7 +1,7 @@
 """DataFrame operators on the node's Spark: a turn is one Spark SQL job over the waiting rows.
 
 Such a turn runs on a worker beside the session, not in the pool: only the driver can submit jobs. Every opened
-transform has a session of its own over the one SparkContext, so that its view of the rows meets no other's.
+transform has its own session over the one SparkContext, so that views of the same name do not collide.
 """
 
 import time
@@ -24,20 +24,19 @@ from headwater.spark.session import is_usable
 
 @dataclass(frozen=True, kw_only=True)
 class SparkTransform(Transform):
-    """A transform that knows where Spark is."""
+    """A transform that can run on Spark."""
 
     def open(self) -> "TransformLogic":
-        """Return the logic."""
         return TransformLogic(self)
 
 
 def needs_driver(operators: Sequence[NamedOperator]) -> bool:
-    """Whether a chain can run beside the Spark session only."""
+    """Whether a chain can run only beside the Spark session."""
     return any(isinstance(named.operator, Transform) for named in operators)
 
 
 def bound(named: NamedOperator) -> NamedOperator:
-    """Return an operator as the node runs it."""
+    """Return an operator in the form that the node runs."""
     operator = named.operator
     if not isinstance(operator, Transform):
         return named
@@ -57,14 +56,14 @@ class TransformLogic:
     """Runs the steps as one plan."""
 
     def __init__(self, config: Transform) -> None:
-        """Begin without a session: it is wanted only once rows are there."""
+        """Begin without a session, which is needed only once there are rows."""
         self._config = config
         self._parent: SparkSession | None = None
         self._session: SparkSession | None = None
         self._tables: dict[tuple[int, str], _LoadedTable] = {}
 
     def run(self, batch: pa.RecordBatch, state: KeyedState | None) -> Sequence[pa.RecordBatch]:
-        """Make a DataFrame of the rows, put it through all steps, and collect what comes out."""
+        """Make a DataFrame of the rows, apply all steps, and collect the result."""
         session = self._own_session()
         try:
             return self._made(session, batch)

@@ -1,6 +1,6 @@
-"""A standalone Spark cluster as the place of a node's workers, as far as it can be seen without starting Spark.
+"""A standalone Spark cluster for a node's workers, checked before Spark is started.
 
-Spark itself tries a master that does not answer for a minute, and says so in pages of log.
+Spark itself retries a master that does not answer for a minute, and logs pages about it.
 
 A cluster that authenticates has one secret for its master, its workers and all its applications. The environment names
 the file that holds it: a secret on a command line could be read by every user of the machine.
@@ -19,19 +19,19 @@ from headwater.spark.address import host_and_port
 
 log = logging.getLogger(__name__)
 
-REACH_S: Final = 5.0  # to connect; for each master that is named
+REACH_S: Final = 5.0  # to connect to one master
 SECRET_FILE: Final = "HEADWATER_SPARK_SECRET_FILE"
 SECRET_BYTES_MAX: Final = 4_096  # a secret is a line; a longer file is another one, named by mistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneCluster:
-    """On whose executors the tasks run, instead of on a Spark of our own."""
+    """The cluster on whose executors the tasks run."""
 
     master: str
     executor_mb: int
     slots_enough: int  # to begin with; a cluster with fewer has them all used
-    slots_max: int | None  # more are not asked for: others may want to use the cluster; None: all there are
+    slots_max: int | None  # leaves the rest of the cluster to others; None: no limit
 
 
 def masters_of(url: str) -> list[tuple[str, int]]:

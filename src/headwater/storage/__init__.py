@@ -1,1 +1,1 @@
-"""The store behind one contract: LMDB, memory; and what else of a disk is held: locks and temporary directories."""
+"""The store behind one contract, on LMDB or in memory; and on the same disk, locks and temporary directories."""

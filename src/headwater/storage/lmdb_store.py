@@ -1,8 +1,8 @@
 """The store on LMDB: one memory-mapped file shared by the node and all its workers.
 
-A commit is whole or not there, also when its process is killed in the middle: LMDB writes pages nobody refers to yet
-and turns over one page at the end. Its lock survives a writer that dies. Without `power_safe` a commit is handed to the
-kernel but not waited for: it survives the death of every process here, but not a power cut.
+Commits are atomic, even if the process is killed in the middle: LMDB writes to unreferenced pages (copy-on-write) and
+switches one root page at the end. A writer that dies releases the lock. Without `power_safe` a commit is passed to the
+kernel without waiting for the disk: it survives the death of every process here, but not a power cut.
 """
 
 import os
@@ -20,8 +20,8 @@ from headwater.storage.locks import FileLock, Holder, LockHeld, holder_in, this_
 READERS_MAX: Final = 1_024  # processes and threads that read at the same time
 ROOM_FOR_STATE: Final = 4 << 30  # of address space beyond the budget for rows; costs nothing until it is used
 _FILE: Final = "data.mdb"
-OWNER_LOCK: Final = "owner.lock"  # a file that the owner holds for as long as it lives
-# How strerror says ENOSPC, EFBIG and EDQUOT; and EIO, which LMDB makes of a write that the disk took only half of.
+OWNER_LOCK: Final = "owner.lock"  # a file that the owner keeps locked
+# How strerror words ENOSPC, EFBIG and EDQUOT; and EIO, which LMDB reports for a partial write.
 _NO_ROOM: Final = ("No space left", "File too large", "quota exceeded", "Input/output error")
 
 
@@ -71,7 +71,7 @@ class _Reading:
 
 
 class _Writing:
-    """A transaction's span: committed at its end, dropped if it raises."""
+    """A transaction's context manager: commits at the end, aborts if the block raises."""
 
     __slots__ = ("_store", "_txn")
 
@@ -102,7 +102,7 @@ class LmdbStore:
     """One node's store, open in this process."""
 
     def __init__(self, directory: Path, *, disk_bytes: int, power_safe: bool = False) -> None:
-        """Open the store that is there, or an empty one."""
+        """Open the store in the directory, or make an empty one."""
         self.directory = directory
         self.disk_bytes = disk_bytes
         self._lock: FileLock | None = None
@@ -116,7 +116,7 @@ class LmdbStore:
                 metasync=power_safe,
                 readahead=False,
                 max_spare_txns=8,
-                mode=0o600,  # of its files: the directory may be one that was there, and that others can look into
+                mode=0o600,  # of its files: the directory may exist already, readable by others
             )
         except (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError) as damage:
             raise StoreError(
@@ -130,9 +130,9 @@ class LmdbStore:
             raise StoreError(f"the store in {directory} cannot be opened: {refusal}") from refusal
 
     def own(self) -> bytes:
-        """Make this process the store's one owner and return its term: a name for this ownership and no other.
+        """Make this process the store's only owner and return its term, a fencing token that names this ownership.
 
-        It fences off the workers of earlier owners, and tells apart what a worker remembers of different stores.
+        It shuts out the workers of earlier owners, and separates what a worker has cached of different stores.
         """
         owner = this_process("another node", time.time_ns() // 1_000)  # as the next one sees it
         try:
@@ -175,7 +175,7 @@ class LmdbStore:
         return _Writing(self._env, self)
 
     def explained(self, refusal: Exception) -> StoreError:
-        """Return what a refusal of LMDB means to a user."""
+        """Return the error of a refusal by LMDB, in words for a user."""
         if isinstance(refusal, lmdb.MapFullError):
             return StoreFull(f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget")
         if isinstance(refusal, lmdb.DiskError) or any(words in str(refusal) for words in _NO_ROOM):
@@ -186,7 +186,7 @@ class LmdbStore:
         return StoreError(f"the store in {self.directory} cannot be written: {refusal}")
 
     def forget_dead_readers(self) -> int:
-        """Free the places of readers whose process was killed; they would hold old pages for ever."""
+        """Free the reader slots of killed processes, which would keep old pages from being reused."""
         return int(self._env.reader_check())
 
     def bytes_used(self) -> int:
@@ -194,7 +194,7 @@ class LmdbStore:
         return (self.directory / _FILE).stat().st_blocks * 512
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store and release its lock."""
         self._env.close()
         if self._lock is not None:
             self._lock.release()

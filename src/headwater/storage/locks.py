@@ -1,14 +1,14 @@
-"""Locks on what only one may use at a time, held by a process for as long as it lives: a file, a client id, a store.
+"""Locks on what only one process may use: a file, a client id, a store. They last as long as the process.
 
 A lock is an advisory lock of the operating system (`flock`) on a lock file, in which its holder leaves a note. So a
-process that is killed frees it, two nodes of one process are as separate as two processes (`flock` belongs to an open
-file description, `fcntl` locks to a process), and whoever is refused can say who has it.
+killed process releases it, two nodes of one process exclude one another as two processes do (`flock` belongs to an open
+file description, `fcntl` locks to a process), and a refusal can name the holder.
 
-The lock file of a file lies beside it, that of a directory in it, under names that readers pass over: everybody who
-can write the target finds it there, from another container or over NFS too, where a place of this machine alone would
-be another place. What has no place of its own, like a name at a broker, is locked in a directory of the user in `/tmp`,
-which other users, containers and machines do not see. Where no lock file can be made, there is no lock: a file is then
-still guarded by the one that its writer has on the file itself (`connectors/files/linesink.py`).
+The lock file of a file is beside it, that of a directory in it, under names that readers skip: all who can write the
+target find it there, even from another container or over NFS. What has only a name, like a client id at a broker, is
+locked in a directory of the user in `/tmp`, which other users, containers and machines do not see. Where no lock file
+can be made there is no lock; a file is then guarded only by the lock that its writer has on the file itself
+(`connectors/files/linesink.py`).
 """
 
 import datetime as dt
@@ -32,15 +32,15 @@ from headwater.model.errors import ConnectorError
 
 log = logging.getLogger(__name__)
 
-NAMES: Final = Path("/tmp")  # not $TMPDIR: two processes may have different ones, and have to meet
+NAMES: Final = Path("/tmp")  # not $TMPDIR: processes with different ones must meet here
 IN_DIRECTORY: Final = "_headwater.lock"  # Spark and we read no file that begins with an underscore, or with a dot
 NOTE_BYTES_MAX: Final = 4_096
-WORDS_MAX: Final = 200  # of a note that somebody else has written
+WORDS_MAX: Final = 200  # of a note, which another process has written
 _TRIES: Final = 100  # each ends with a lock file that was deleted between our opening and our locking it
 _MICROSECONDS: Final = 1_000_000
 _LATEST_US: Final = 250_000_000_000 * _MICROSECONDS  # in the year 9892, which a date can still show
 _NOT_THERE: Final = (FileNotFoundError, PermissionError, NotADirectoryError, FileExistsError)
-LEFT_S: Final = 86_400  # for which a lock file that nobody holds stays: nobody wants its lock while it is being deleted
+LEFT_S: Final = 86_400  # that an unlocked lock file is kept, so that hardly anyone wants it while it is deleted
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     since_us: Annotated[int, msgspec.Meta(ge=0, le=_LATEST_US)]
 
     def __str__(self) -> str:
-        """Return what a person needs to find it."""
+        """Return a description by which a person can find it."""
         since = dt.datetime.fromtimestamp(self.since_us / _MICROSECONDS, dt.UTC)
         return (
             f"{self.what[:WORDS_MAX]} (pid {self.pid} on {self.host[:WORDS_MAX]}, since {since:%Y-%m-%d %H:%M:%S} UTC)"
@@ -65,16 +65,15 @@ def this_process(what: str, now_us: int) -> Holder:
 
 
 class LockHeld(Exception):
-    """Somebody else has the lock; `holder` is None where its note cannot be read."""
+    """The lock is held by `holder`, which is None if its note cannot be read."""
 
     def __init__(self, holder: Holder | None) -> None:
-        """Remember who."""
         self.holder = holder
         super().__init__(told(holder))
 
 
 def told(holder: Holder | None) -> str:
-    """Return who has a lock, in words."""
+    """Return the holder in words."""
     return "another process, whose name cannot be read here" if holder is None else str(holder)
 
 
@@ -90,10 +89,10 @@ class FileLock:
             os.pwrite(self._file, msgspec.json.encode(holder), 0)
 
     def release(self) -> None:
-        """Let go; once is enough."""
+        """Release the lock; idempotent."""
         if self._file is None:
             return
-        with suppress(OSError):  # the file of another user in /tmp stays, as a file that nobody has locked
+        with suppress(OSError):  # another user's file in /tmp stays, unlocked
             if not self._stays and _is_at(self._file, self.path):
                 os.unlink(self.path)
         os.close(self._file)
@@ -101,7 +100,7 @@ class FileLock:
 
 
 def _locked(path: Path, mode: int) -> int:
-    """Return a descriptor of the file at this path that holds its lock."""
+    """Return a descriptor of the file at this path, locked."""
     for _ in range(_TRIES):
         file = _opened(path, mode)
         try:
@@ -118,7 +117,7 @@ def _locked(path: Path, mode: int) -> int:
             raise
         if is_there:
             return file
-        os.close(file)  # its last holder has deleted it, and the next one makes another
+        os.close(file)  # its last holder has deleted it, so a new one is needed
     raise BlockingIOError(errno.EAGAIN, "is deleted again and again", str(path))
 
 
@@ -138,7 +137,7 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def holder_in(path: Path) -> Holder | None:
-    """Return who holds a lock file, of which it is known that somebody does."""
+    """Return the holder of a lock file that is known to be locked."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -157,10 +156,10 @@ def _note_in(file: int) -> Holder | None:
 
 
 class Locks:
-    """The locks on all that one source or sink needs for itself."""
+    """The locks that one source or sink needs."""
 
     def __init__(self, resources: Sequence[Resource], holder: Holder) -> None:
-        """Take them all at once, or raise a ConnectorError that says who has one of them."""
+        """Take all of them; raises a ConnectorError that names the holder if one is taken."""
         self._held: list[FileLock] = []
         for resource in resources:
             try:
@@ -172,23 +171,23 @@ class Locks:
                     f"or {resource.advice}"
                 ) from None
             except OSError as failure:
-                # A directory that is not there or may not be written: its sink says so, or locks the file itself.
+                # A directory that is missing or read-only: the sink itself reports it, or locks the file itself.
                 is_told = isinstance(failure, _NOT_THERE) and resource.kind is not ResourceKind.NAME
                 what = "%s cannot be locked (%s): nothing keeps others from using it, too"
                 log.log(logging.DEBUG if is_told else logging.WARNING, what, resource.name, failure)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of locks."""
         return len(self._held)
 
     def release(self) -> None:
-        """Let go of all; once is enough."""
+        """Release all; idempotent."""
         while self._held:
             self._held.pop().release()
 
 
 def lock_file(resource: Resource) -> Path:
-    """Return the lock file that guards a resource; the directories for it are made."""
+    """Return the lock file of a resource, and make the directories for it."""
     match resource.kind:
         case ResourceKind.FILE:
             return file_beside(Path(resource.name))
@@ -206,12 +205,12 @@ def file_beside(path: Path) -> Path:
 
 
 def file_of_name(name: str) -> Path:
-    """Return the lock file that guards what has a name and no place."""
+    """Return the lock file of what has only a name."""
     return _own_directory() / f"{blake2b(name.encode(), digest_size=16).hexdigest()}.lock"
 
 
 def _own_directory() -> Path:
-    """Return the directory for the locks of this user, into which nobody else can put any."""
+    """Return the directory for this user's locks, to which no other user can write."""
     path = NAMES / f"headwater-locks-{os.getuid()}"
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -222,7 +221,7 @@ def _own_directory() -> Path:
 
 
 def sweep_names(now_us: int) -> None:
-    """Delete the lock files of names that killed processes have left long ago."""
+    """Delete old lock files of names, which killed processes have left."""
     with suppress(OSError):
         for path in _own_directory().glob("*.lock"):
             with suppress(OSError, LockHeld):

@@ -1,7 +1,6 @@
-"""A store in memory: what the engine needs of LMDB.
+"""A store in memory with the contract of the LMDB store.
 
-Keys are kept in order, and a snapshot sees what was there when it was opened: the content is copied if it is changed
-while anybody looks at it.
+Keys are kept sorted. A snapshot does not change: content with open snapshots is copied before a write (copy-on-write).
 """
 
 from bisect import bisect_left, insort
@@ -12,11 +11,11 @@ from headwater.model.errors import StoreFull
 
 
 class _Content:
-    """Keys in order, and their values."""
+    """Sorted keys, and their values."""
 
     def __init__(self, values: dict[bytes, bytes], order: list[bytes]) -> None:
         self.values, self.order = values, order
-        self.readers = 0  # while there are any, it does not change
+        self.readers = 0  # open snapshots; while there are any, it does not change
 
     def copy(self) -> "_Content":
         return _Content(dict(self.values), list(self.order))
@@ -26,7 +25,6 @@ class MemorySnapshot:
     """A view that later commits do not change."""
 
     def __init__(self, held: _Content) -> None:
-        """Look at what is there now."""
         self._held = held
 
     def get(self, key: bytes) -> bytes | None:
@@ -48,16 +46,16 @@ class MemorySnapshot:
 
 
 class MemoryTransaction(MemorySnapshot):
-    """Changes that can all be undone."""
+    """Changes that can be rolled back."""
 
     def __init__(self, held: _Content, bytes_max: int | None) -> None:
-        """Change this content, within so many bytes."""
+        """Change this content, up to `bytes_max` of values."""
         super().__init__(held)
         self._bytes_max = bytes_max
         self._before: dict[bytes, bytes | None] = {}
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set a key; a store without room refuses."""
+        """Set a key; raises StoreFull beyond the limit."""
         values = self._held.values
         self._before.setdefault(key, values.get(key))
         if key not in values:
@@ -67,7 +65,6 @@ class MemoryTransaction(MemorySnapshot):
             raise StoreFull(f"the store in memory has used up its {self._bytes_max} bytes")
 
     def put_many(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Set many keys."""
         for key, value in pairs:
             self.put(key, value)
 
@@ -82,14 +79,14 @@ class MemoryTransaction(MemorySnapshot):
         return True
 
     def unchanged(self) -> _Content:
-        """Return what was there before."""
+        """Return a copy of the content before the changes."""
         before = MemoryTransaction(self._held.copy(), None)
         before._before = self._before
         before.undo()
         return before._held
 
     def undo(self) -> None:
-        """Make everything as it was."""
+        """Roll back all changes."""
         self._bytes_max = None
         for key, value in self._before.copy().items():
             if value is None:
@@ -99,17 +96,17 @@ class MemoryTransaction(MemorySnapshot):
 
 
 class MemoryStore:
-    """Keeps keys in order and commits all or nothing."""
+    """Keeps sorted keys and commits atomically."""
 
     def __init__(self, bytes_max: int | None = None) -> None:
-        """Begin empty, with room for so many bytes of values."""
+        """Begin empty, with room for `bytes_max` bytes of values."""
         self.bytes_max = bytes_max
         self._held = _Content({}, [])
         self._open: MemoryTransaction | None = None
 
     @contextmanager
     def read(self) -> Iterator[MemorySnapshot]:
-        """Open a snapshot; beside an open transaction, of what was there before it."""
+        """Open a snapshot; during a transaction, of the content before it."""
         held = self._held if self._open is None else self._open.unchanged()
         held.readers += 1
         try:

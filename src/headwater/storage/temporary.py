@@ -1,4 +1,4 @@
-"""Directories of ours among the machine's temporary ones, and what is left of them when a process is killed.
+"""Temporary directories, and the removal of those that killed processes have left.
 
 What an error has pointed to stays when all else is deleted (`keep`), for some days in which somebody may look at it.
 
@@ -23,7 +23,7 @@ from headwater.model.errors import EngineError
 from headwater.storage.lmdb_store import OWNER_LOCK
 from headwater.storage.locks import sweep_names
 
-# As `mkdtemp` ends a name, and with numbers that a process can have.
+# A name ends as `mkdtemp` ends it, and has a possible pid.
 _OURS: Final = re.compile(r"headwater-(?:run|store|cluster|peers|spark|structured)-(?P<pid>\d{1,7})-[a-z0-9_]{8}")
 KEPT: Final = ".kept"  # ends the name of a mark beside a file that is to stay
 KEPT_S: Final = (
@@ -37,10 +37,10 @@ _IN_SHORT_NAMES: Final = len(
 
 
 class Temporary:
-    """A directory that is there until it is deleted, or until somebody sweeps after this process was killed."""
+    """A temporary directory, there until it is deleted, or swept after this process was killed."""
 
     def __init__(self, kind: str, *, has_sockets: bool = False) -> None:
-        """Make it and hold it; `kind` says what is in it."""
+        """Make and lock it; `kind` says what is in it."""
         place = _places()[-1 if has_sockets else 0]
         try:
             self.path = Path(tempfile.mkdtemp(prefix=f"headwater-{kind}-{os.getpid()}-", dir=place))
@@ -49,7 +49,7 @@ class Temporary:
             raise EngineError(f"{what}; set TMPDIR to one that is writable and has a short path") from failure
         assert _OURS.fullmatch(self.path.name), self.path
         self._held = os.open(self.path, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks: there the number of the process has to do
+        with suppress(OSError):  # a file system without locks: there the pid has to do
             fcntl.flock(self._held, fcntl.LOCK_SH)
 
     def delete(self) -> None:
@@ -58,11 +58,9 @@ class Temporary:
         os.close(self._held)
 
     def __enter__(self) -> Path:
-        """Be deleted at the end of the block."""
         return self.path
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Delete it."""
         self.delete()
 
 
@@ -95,7 +93,7 @@ def _age_s(file: Path) -> float:
 
 
 def sweep(named: Path | None = None) -> None:
-    """Delete what killed processes of this user have left; what the user has named stays, and what it is in."""
+    """Delete what killed processes of this user have left, but not `named` or its parents."""
     kept = () if named is None else (named.resolve(), *named.resolve().parents)
     for directory, pid in _ours():
         if directory.resolve() not in kept and not _lives(pid) and not _is_held(directory):
@@ -104,20 +102,20 @@ def sweep(named: Path | None = None) -> None:
 
 
 def delete_left_by(pid: int) -> None:
-    """Delete what a process has left that is known to be dead."""
+    """Delete what a process has left that is known to have ended."""
     for directory, owner in _ours():
         if owner == pid:
             _clear(directory)
 
 
 def _ours() -> Iterator[tuple[Path, int]]:
-    """Return the directories of this user that processes of ours have made, with the number of each process."""
+    """Yield the directories of this user that Headwater has made, with the pids of their makers."""
     for place in _places():
         yield from _ours_in(place)
 
 
 def _places() -> list[Path]:
-    """Return where directories of ours are; those with sockets are in the last."""
+    """Return the places of temporary directories; those with sockets are in the last."""
     chosen = Path(tempfile.gettempdir())
     return [chosen] if len(os.fsencode(chosen)) + _IN_SHORT_NAMES <= SOCKET_PATH_MAX else [chosen, SHORT]
 
@@ -126,7 +124,7 @@ def _ours_in(place: Path) -> Iterator[tuple[Path, int]]:
     with os.scandir(place) as entries:
         for entry in entries:
             called = _OURS.fullmatch(entry.name)
-            with suppress(FileNotFoundError):  # somebody else sweeps too
+            with suppress(FileNotFoundError):  # another process sweeps too
                 if (
                     called
                     and entry.is_dir(follow_symlinks=False)
@@ -136,7 +134,7 @@ def _ours_in(place: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process. It may be another that was given the same number: then a later sweep deletes."""
+    """Whether there is such a process. It may be another with a reused pid: then a later sweep deletes."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -147,7 +145,7 @@ def _lives(pid: int) -> bool:
 
 
 def _is_held(directory: Path) -> bool:
-    """Whether its maker holds it, or a node a store in it: one that outlives its maker, or that the user sent there."""
+    """Whether its maker has it locked, or a node a store in it, which may outlive the maker."""
     stores = (Path(at) / OWNER_LOCK for at, _, files in os.walk(directory) if OWNER_LOCK in files)
     return any(_is_locked(one) for one in (directory, *stores))
 
@@ -158,7 +156,7 @@ def _is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # who cannot look must not delete
+        return True  # without access its use is unknown, so it stays
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

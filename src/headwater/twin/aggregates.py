@@ -1,7 +1,7 @@
 """Aggregates as Spark's own functions.
 
-Sessions are another matter: Spark brings the rows of a key into the order of their times before it merges them, so that
-what depends on the order of arrival must be found by a row's place in that order.
+Sessions are an exception: Spark sorts the rows of a key by time before it merges them, so what depends on the order of
+arrival is computed from a row's place in that order.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _ACCURACY: Final = 10_000
 
 
 def depends_on_order(aggregate: Aggregate) -> bool:
-    """Whether the result is another if the rows come in another order."""
+    """Whether the result depends on the order of the rows."""
     return aggregate.function in _ORDERED
 
 
 def aggregate_column(aggregate: Aggregate, place: str | None = None) -> Column:
-    """Return the aggregate over the rows in the order that Spark has them, or in that of a column `place`."""
+    """Return the aggregate over the rows in Spark's order, or in that of a column `place`."""
     column = sf.lit(1) if aggregate.column is None else quoted(aggregate.column)
     if place is not None and depends_on_order(aggregate):
         made = _by_place(aggregate, column, sf.col(place))

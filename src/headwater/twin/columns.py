@@ -1,9 +1,9 @@
-"""The columns of a stream as Spark has them, and the way there and back.
+"""The columns of a stream in Spark's types, and the conversion there and back.
 
-Spark knows fewer types than Arrow: no unsigned numbers, no dictionaries, one unit of time and no zone by name. So every
+Spark has fewer types than Arrow: no unsigned numbers, no dictionaries, one unit of time and no named zones. So every
 stream of the twin has two schemas: Headwater's own, which users' functions and sinks see, and its Spark form, in which
-the rows lie in files and shuffles. Values survive the way there and back, but for nanoseconds, which become
-microseconds. Types that cannot be had at all are refused.
+the rows are in files and shuffles. Values survive the round trip, but for nanoseconds, which become microseconds. Types
+that have no Spark form are refused.
 """
 
 from typing import Final
@@ -51,7 +51,7 @@ _DECIMAL_DIGITS: Final = 38  # as many as Spark's decimals have
 
 
 def spark_form(schema: pa.Schema, where: str) -> pa.Schema:
-    """Return the columns in types that Spark has, all of which may be null; `where` names the stream in an error."""
+    """Return the columns in Spark's types, all nullable; `where` names the stream in an error."""
     return pa.schema([pa.field(one.name, _spark_type(one.type, one.name, where)) for one in schema])
 
 

@@ -1,7 +1,7 @@
-"""From a graph to streaming DataFrames: one for each sink, made of Spark's own operators where there are any.
+"""Compiles a graph to streaming DataFrames, one for each sink, with Spark's own operators where there are any.
 
-Operators without state that follow one another become one `mapInArrow`. The same vertex may be part of several queries,
-or come twice in one; each time it is computed anew, with state of its own.
+Successive operators without state become one `mapInArrow`. A vertex may be part of several queries, or be twice in one;
+each time it is computed separately, with its own state.
 """
 
 import time
@@ -46,7 +46,7 @@ from headwater.twin.windows import windowed
 
 @dataclass(frozen=True)
 class TwinContext:
-    """What a graph is compiled on: the session, where its files lie, and the first rows of its sources."""
+    """The context of a compilation: the session, the folder of its files, and the first rows of its sources."""
 
     session: SparkSession
     staging: Path  # the rows of each source, in a directory of its name
@@ -180,7 +180,7 @@ def _selected(site: Site, operator: Select) -> TwinStream:
 
 
 def _reached(schema: pa.Schema, source: str) -> Column:
-    """Return a column, or the field of a struct that a path with dots leads to."""
+    """Return a column, or the field of a struct at a dotted path."""
     if source in schema.names:
         return quoted(source)
     first, *path = source.split(".")

@@ -1,7 +1,7 @@
-"""Rows and values seen for the first time: Spark's `dropDuplicates`, for ever or within the watermark.
+"""The first row of each key or value: Spark's `dropDuplicates`, for ever or within the watermark.
 
-Spark remembers a row until the watermark has passed its event time by the delay that is written on the column. That
-delay may be any, so it is the horizon of the operator and not the delay of the watermark.
+Spark remembers a row until the watermark has passed its event time by the delay in the column's metadata. That delay
+can be chosen, so it is the horizon of the operator, not the delay of the watermark.
 """
 
 import pyarrow as pa

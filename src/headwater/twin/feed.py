@@ -1,9 +1,9 @@
 """From Headwater's sources to files that Spark reads: every file is one micro-batch.
 
-A feeder reads a source as a node would and writes what it gives as Parquet files, numbered, into a directory that a
-query watches. Spark takes files in the order of their modification times, so these are made to rise. How many files it
-has taken is known from its progress: while it is behind, rows are gathered to larger files, and in the end the source
-has to wait; files that every query has read are deleted.
+A feeder reads a source as a node would and writes its rows as numbered Parquet files into a folder that a query
+watches. Spark takes files in the order of their modification times, so these increase. Its progress tells how many
+files it has taken: while it is behind, rows are gathered into larger files, and in the end the source has to wait;
+files that every query has read are deleted.
 """
 
 import logging
@@ -27,10 +27,10 @@ from headwater.twin.columns import aligned, conformed, spark_form
 
 log = logging.getLogger(__name__)
 
-SAMPLE_ROWS: Final = 1_000  # read ahead where columns have to be found out
-FILES_AHEAD: Final = 16  # that Spark has not read; then the source waits
+SAMPLE_ROWS: Final = 1_000  # read ahead if the columns must be inferred
+FILES_AHEAD: Final = 16  # unread by Spark; with more the source waits
 REST_S: Final = 0.02
-_MILLISECOND_NS: Final = 1_000_000  # file times are told apart by milliseconds
+_MILLISECOND_NS: Final = 1_000_000  # file times are compared in milliseconds
 
 
 class Feeder:
@@ -39,13 +39,13 @@ class Feeder:
     def __init__(
         self, name: str, spec: SourceSpec, directory: Path, *, file_rows: int, cut: WithWatermark | None, gather: bool
     ) -> None:
-        """Open the source; `cut` puts each row that is late for this watermark, and those behind it, in a new file."""
+        """Open the source; `cut` starts a new file before each row that is late for this watermark."""
         self.name = name
         self.spec = spec
         self.directory = directory
         self.rows = 0
         self.staged = 0
-        self.consumed = 0  # files that every query has read; told from outside
+        self.consumed = 0  # files that every query has read; set from outside
         self.has_ended = False
         self._file_rows = file_rows
         self._gather = gather
@@ -54,7 +54,7 @@ class Feeder:
         self._schema = spec.schema
         self._form: pa.Schema | None = None
         self._ahead: deque[pa.RecordBatch] = deque()  # read to find out the columns, and not staged yet
-        self._parts: deque[pa.RecordBatch] = deque()  # of a batch, each to become a file
+        self._parts: deque[pa.RecordBatch] = deque()  # of a batch, one file each
         self._sampled = False
         self._over = False
         self._pending: list[pa.RecordBatch] = []
@@ -76,7 +76,7 @@ class Feeder:
         return self._schema
 
     def first(self, is_wanted: Callable[[], bool]) -> pa.RecordBatch | None:
-        """Return the first rows, waiting for them as long as they are wanted; None if there are none."""
+        """Return the first rows, waiting while they are wanted; None if there are none."""
         if not self._sampled:
             self._sample(is_wanted)
             self._sampled = True
@@ -126,7 +126,6 @@ class Feeder:
         return 0.0
 
     def close(self) -> None:
-        """Let go of the source."""
         self._reader.close()
 
     @property
@@ -155,7 +154,7 @@ class Feeder:
             self._stage_pending()
 
     def _parted(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Cut the rows in front of each that is late, so that Spark finds it late as well."""
+        """Split the rows before each late one, so that Spark finds it late too."""
         if self._cut is None:
             return [batch]
         stretches = self._cut.stretches(batch, self._cut_time, 0)
@@ -167,7 +166,7 @@ class Feeder:
             self._pending.clear()
 
     def _stage(self, batch: pa.RecordBatch) -> None:
-        """Write a file under a name that readers pass over, then let them see it."""
+        """Write a file under a hidden name, then rename it."""
         hidden = self.directory / f"_{self.staged:09}.parquet"
         pq.write_table(pa.Table.from_batches([self._in_form(batch)]), hidden)
         self._latest_ns = max(time.time_ns(), self._latest_ns + _MILLISECOND_NS)
@@ -188,7 +187,7 @@ class Feeder:
             ) from failure
 
     def _forget(self) -> None:
-        """Delete what every query has read; the last files stay, which Spark may still look at."""
+        """Delete what every query has read, but the last files, which Spark may still look at."""
         while self._forgotten < self.consumed - 2:
             self._file(self._forgotten).unlink()
             self._forgotten += 1

@@ -1,4 +1,4 @@
-"""Feeders at work: each in a thread of its own, or all in one, a file at a time."""
+"""The threads of feeders: one for each, or one for all, a file at a time."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -6,35 +6,32 @@ from typing import Final
 
 from headwater.twin.feed import Feeder
 
-END_S: Final = 10.0  # a source may block; then the thread is left behind
+END_S: Final = 10.0  # a source may block; beyond this its thread is abandoned
 
 
 class Feeding:
     """The threads in which sources are read."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.failures: list[Exception] = []
         self._halt = threading.Event()
         self._threads: list[threading.Thread] = []
 
     @property
     def is_halted(self) -> bool:
-        """Whether nothing is to be read any more."""
+        """Whether reading has been stopped."""
         return self._halt.is_set()
 
     def start(self, feeders: Sequence[Feeder], after_file: Callable[[], None] = lambda: None) -> None:
-        """Read these sources in turn, in one thread; `after_file` is called after each file that was written."""
+        """Read these sources in turn, in one thread; `after_file` is called after each new file."""
         thread = threading.Thread(target=self._feed, args=(feeders, after_file), name="feed", daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def halt(self) -> None:
-        """Read no more."""
         self._halt.set()
 
     def join(self) -> None:
-        """Wait for the threads."""
         for thread in self._threads:
             thread.join(END_S)
 

@@ -1,4 +1,4 @@
-"""Joins: of two streams as Spark's stream-stream joins, of a stream with a table as its stream-static join."""
+"""Joins: of two streams as Spark's stream-stream joins, of a stream and a table as its stream-static join."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -43,10 +43,10 @@ def joined(site: Site) -> TwinStream:
 
 
 def _side(rows: TwinStream, operator: StreamJoin, source: int) -> DataFrame:
-    """Return the columns of one side under names of their own, with the window or the event time.
+    """Return the columns of one side under unique names, with the window or the event time.
 
-    A null in a key is equal to nothing. In a full outer join of streams Spark pairs such rows all the same, so those of
-    either side get a number that the other's do not have.
+    A null in a key equals nothing. In a full outer join of streams Spark pairs such rows nevertheless, so on each side
+    they get a number that the other side does not have.
     """
     timed = rows.with_event_time(operator.time_of(source))
     time = window_column(operator.window) if isinstance(operator, WindowJoin) else sf.col(EVENT_TIME)
@@ -98,7 +98,7 @@ def enriched(site: Site, now_us: int) -> TwinStream:
 
 
 def _by_key(site: Site, table: pa.Table, keys: int) -> DataFrame:
-    """Return a row for each key, with all that the table has for it, in order; a join alone would turn it round."""
+    """Return a row per key, with all the table's rows for it, in order; a plain join would reverse them."""
     form = spark_form(table.schema, f"the table of {site.where}")
     names = [f"table{at}" for at in range(len(form))]
     plain = (

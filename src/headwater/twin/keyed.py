@@ -1,9 +1,9 @@
-"""Operators with state per key that Spark has no operator of its own for: their own logic, inside transformWithState.
+"""Operators with state per key that Spark has no counterpart for: their own logic, inside transformWithState.
 
 `transformWithStateInPandas` calls a processor with the rows of one key at a time, as DataFrames, in which a null and a
-NaN, or a large number beside a null, cannot be told from each other. So the rows of a key travel as Arrow bytes: a step
-in front packs them, together with the bytes of their key, the processor runs the operator on them over what the key has
-kept so far, and a step behind unpacks what came out. A function that is given batches sees one key at a time.
+NaN, or a large number beside a null, cannot be distinguished. So the rows of a key travel as Arrow bytes: a step before
+packs them with the bytes of their key, the processor runs the operator on them with the key's state, and a step after
+unpacks the result. A function that takes batches sees one key at a time.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _ENTRIES: Final = msgspec.msgpack.Decoder(dict[bytes, bytes])
 
 
 def per_key(rows: TwinStream, key: tuple[str, ...], chained: Chained) -> TwinStream:
-    """Return what an operator makes of the rows of each key."""
+    """Return the result of an operator for the rows of each key."""
     packed = rows.mapped(_Pack(rows.schema, key, chained), _PACKED, "packed rows")
     made = packed.frame.groupBy("key").transformWithStateInPandas(
         _KeyedProcessor(chained), struct_of(_MADE), "Append", "None"
@@ -116,12 +116,11 @@ class _KeyedProcessor(StatefulProcessor):
 
 @dataclass(frozen=True)
 class _Unpack:
-    """Makes rows of packed ones again."""
+    """Unpacks rows."""
 
     chained: Chained
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows."""
         schema = self.chained.made
         form, whole = spark_form(schema, self.chained.operators[-1].name), needs_whole(schema)
         for batch in batches:

@@ -1,4 +1,4 @@
-"""What lies on the way between the vertices of a graph."""
+"""The vertices between others in a graph."""
 
 from collections.abc import Iterator
 
@@ -19,28 +19,28 @@ def upstream(graph: Graph, name: str) -> list[Declaration]:
 
 
 def sources_of(graph: Graph, name: str) -> list[str]:
-    """Return the sources whose rows lead to a vertex."""
+    """Return the sources upstream of a vertex."""
     return [declared.name for declared in upstream(graph, name) if declared.name in graph.sources]
 
 
 def watermark_on(graph: Graph, source: str) -> WithWatermark | None:
-    """Return the watermark that is made of a source's rows as the source gives them.
+    """Return the watermark on a source's rows in the order of the source.
 
-    None where there is no such watermark, or where an operator in between may change the event times.
+    None if there is none, or if an operator in between may change the event times.
     """
     found = set(_watermarks(graph, source))
     return found.pop() if len(found) == 1 else None
 
 
 def has_watermark(graph: Graph, source: str) -> bool:
-    """Whether any watermark is made of what a source gives."""
+    """Whether there is any watermark downstream of a source."""
     return any(
         isinstance(one.part, WithWatermark) and source in sources_of(graph, one.name) for one in graph.declarations
     )
 
 
 def _watermarks(graph: Graph, name: str) -> Iterator[WithWatermark | None]:
-    """Yield the watermarks behind a vertex; None for each way that event times may be changed on."""
+    """Yield the watermarks downstream of a vertex; None for each path on which event times may change."""
     for declared in graph.declarations:
         if any(given.operator == name for given in declared.inputs):
             part = declared.part
@@ -55,5 +55,5 @@ def _watermarks(graph: Graph, name: str) -> Iterator[WithWatermark | None]:
 
 
 def _through(select: Select, found: WithWatermark | None) -> WithWatermark | None:
-    """Return a watermark behind a select, if the column it is made of keeps its name there."""
+    """Return a watermark after a select, if its column keeps its name there."""
     return found if found is not None and (found.column, found.column) in select.columns else None

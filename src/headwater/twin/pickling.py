@@ -1,4 +1,4 @@
-"""Users' code on its way to the executors: functions and processors of the user's own modules go along by value."""
+"""Users' code for the executors: functions and processors of the user's own modules are pickled by value."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from headwater.loading.module_isolation import users_modules
 
 @contextmanager
 def users_code_by_value() -> Iterator[None]:
-    """Let PySpark pickle the user's own modules by value inside the block, so that no executor needs the files."""
+    """Let PySpark pickle the user's own modules by value inside the block, so that executors need no files."""
     pickle: Any = cloudpickle  # it carries no types
     known = pickle.list_registry_pickle_by_value()
     added = [module for name, module in users_modules().items() if name not in known]

@@ -1,4 +1,4 @@
-"""`process(p)`: the user's own StatefulProcessor, given to transformWithState as it is."""
+"""`process(p)`: the user's own StatefulProcessor, passed to transformWithState as it is."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,7 +14,7 @@ _MODES: Final = {"none": "None", "processingtime": "ProcessingTime", "eventtime"
 
 
 def processed(site: Site) -> TwinStream:
-    """Return what the processor makes of the rows of each key."""
+    """Return the processor's result for the rows of each key."""
     operator, rows = site.operator, site.inputs[0]
     assert isinstance(operator, Process)
     frame = rows.frame
@@ -37,7 +37,7 @@ def processed(site: Site) -> TwinStream:
 
 
 class _Told(StatefulProcessor):
-    """The user's processor, and somebody who tells of what it raises."""
+    """The user's processor, with a report of what it raises."""
 
     def __init__(self, processor: Any, chained: Chained) -> None:
         self._processor, self._chained = processor, chained

@@ -1,7 +1,7 @@
-"""Running a flow as Structured Streaming: a query for each sink, fed from the flow's own sources.
+"""Runs a flow as Structured Streaming: a query for each sink, fed from the flow's own sources.
 
-The driver reads the sources and writes the sinks, as a Headwater node does; in between everything is Spark's. A run
-begins anew every time: sources at their start, checkpoints in a directory of its own.
+The driver reads the sources and writes the sinks, as a Headwater node does; everything in between is Spark's. Every run
+starts anew: sources at their beginning, checkpoints in a folder of its own.
 """
 
 import logging
@@ -54,7 +54,7 @@ class QueryEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StructuredStatus:
-    """A run, while it goes on and at its end."""
+    """The status of a run."""
 
     flow: str
     seconds: float
@@ -65,7 +65,7 @@ class StructuredStatus:
 
 
 def check_expressible(flow: Flow) -> Graph:
-    """Return the graph of a flow, or refuse what Structured Streaming cannot do."""
+    """Return the graph of a flow, or refuse what Structured Streaming cannot express."""
     graph = compile_flow(flow)
     refused = refusals(graph)
     if refused:
@@ -87,8 +87,9 @@ def run_structured(
     """Run a flow as stock Structured Streaming until it ends, the time is up or `stop` is set.
 
     It runs on a session of its own on `master`, by default this machine, or beside `session`. Staged rows, checkpoints
-    and Spark's log lie in a new directory inside `directory`, which workers elsewhere must see under the same path;
-    without one they are temporary. Raises a FlowError for what Structured Streaming cannot do, before anything starts.
+    and Spark's log are in a new folder inside `directory`, which workers elsewhere must see under the same path;
+    without one they are temporary. Raises a FlowError, before anything starts, for what Structured Streaming cannot
+    express.
     """
     graph = check_expressible(flow)
     if directory is None and is_elsewhere(master):
@@ -120,14 +121,14 @@ def _stop_session(session: SparkSession) -> None:
 
 
 class _Wish:
-    """When to end before the flow does: somebody says so, or the time is up."""
+    """The reasons to end before the flow does: a request to stop, or the time limit."""
 
     def __init__(self, stop: threading.Event, limit_s: float | None) -> None:
         self.stop = stop
         self._ends = None if limit_s is None else time.monotonic() + limit_s
 
     def ending(self) -> QueryEnding | None:
-        """Return why to end now; None to go on."""
+        """Return the reason to end now; None to continue."""
         if self.stop.is_set():
             return QueryEnding.STOPPED
         return QueryEnding.TIME_UP if self._ends is not None and time.monotonic() >= self._ends else None
@@ -152,7 +153,7 @@ class _Run:
         self._feeders: dict[str, Feeder] = {}
         self._queries: dict[str, SinkQuery] = {}
         self._endings = endings_of(graph, place / "ends")
-        self._told: set[str] = set()  # the endings that have been told
+        self._told: set[str] = set()  # endings that have been signalled
         self._readers = {
             source: [sink.name for sink in graph.sinks if source in sources_of(graph, sink.name)]
             for source in graph.sources
@@ -161,7 +162,7 @@ class _Run:
         self._trouble = TroubleBox(str(place / "trouble"))
 
     def to_end(self, on_progress: Callable[[StructuredStatus], None]) -> StructuredStatus:
-        """Run, and return how it went."""
+        """Run, and return the final status."""
         self._open_sources()
         self._open_sinks()
         self._start_queries()
@@ -171,7 +172,7 @@ class _Run:
         if ending is not QueryEnding.STOPPED:
             ends = time.monotonic() + DRAIN_S
             self._settle(lambda: ending is QueryEnding.FINISHED or time.monotonic() < ends)
-        self._raise_trouble()  # not later: a micro-batch that is cut off in the middle makes trouble, too
+        self._raise_trouble()  # before the queries stop: an interrupted micro-batch raises too
         for query in self._queries.values():
             query.stop()
         return self._status(ending)
@@ -231,7 +232,7 @@ class _Run:
                 self._feeding.start([feeder])
         elif any(self._needs_steps(name) for name in self._queries):
             self._feeding.start(feeders, lambda: self._settle(lambda: not self._feeding.is_halted))
-        else:  # still one after the other, so that the order of files is the same every time
+        else:  # in one thread, so that the order of files is always the same
             self._feeding.start(feeders)
 
     def _stateful_before(self, sink: str) -> list[Operator]:
@@ -239,7 +240,7 @@ class _Run:
         return [part for part in parts if isinstance(part, Operator) and keeps_state(part)]
 
     def _needs_steps(self, sink: str) -> bool:
-        """Whether a query must have worked off one file before the next comes, to do just as Headwater does."""
+        """Whether a query must finish one file before the next comes, to have exactly Headwater's result."""
         stateful = self._stateful_before(sink)
         return len(stateful) > 1 or any(is_behind(operator) for operator in stateful)
 
@@ -259,7 +260,7 @@ class _Run:
             self._wish.stop.wait(LOOK_S)
 
     def _note_progress(self) -> None:
-        """Note which files the queries have read, and tell of the end of inputs that are through."""
+        """Update which files the queries have read, and signal the end of inputs that were read completely."""
         for source, sinks in self._readers.items():
             feeder = self._feeders[source]
             read = [self._queries[sink].files_read(feeder.directory) for sink in sinks]
@@ -274,7 +275,7 @@ class _Run:
         return len(self._told) == len(self._endings) and all(feeder.is_consumed for feeder in self._feeders.values())
 
     def _settle(self, is_wanted: Callable[[], bool]) -> None:
-        """Wait until the queries have worked off all there is."""
+        """Wait until the queries have processed all there is."""
 
         def goes_on() -> bool:
             return is_wanted() and not self._wish.stop.is_set() and self._found_trouble() is None
@@ -290,12 +291,12 @@ class _Run:
             working[0].join(LOOK_S)
 
     def _goes_by_clock(self, sink: str) -> bool:
-        """Whether timers of the clock keep a query busy for ever."""
+        """Whether processing-time timers keep a query busy for ever."""
         parts = [one.part for one in upstream(self._graph, sink)]
         return any(isinstance(part, Process) and part.time_mode == "processingtime" for part in parts)
 
     def _found_trouble(self) -> Exception | None:
-        """Return what went wrong first, as it was where it went wrong."""
+        """Return the first error, as it was raised."""
         if self._feeding.failures:
             return self._feeding.failures[0]
         told = self._trouble.first()

@@ -1,6 +1,6 @@
-"""What Structured Streaming cannot express, found by looking at the graph: nothing starts for it.
+"""What Structured Streaming cannot express, found in the graph before anything starts.
 
-Every refusal names the operator and says why. What is not refused gives the same rows as on Headwater.
+Every refusal names the operator and the reason. What is not refused gives the same rows as Headwater.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ _SIDES: Final = ("late", "late_right")
 
 
 def refusals(graph: Graph) -> list[str]:
-    """Return a sentence for everything in the graph that Structured Streaming cannot do; none if it can run it."""
+    """Return a sentence for everything in the graph that Structured Streaming cannot express."""
     found: list[str] = []
     for declared in graph.declarations:
         if isinstance(declared.part, Operator):
@@ -73,12 +73,12 @@ def refusals(graph: Graph) -> list[str]:
 
 
 def is_plain(part: object) -> bool:
-    """Whether this is an operator whose rows out follow from the rows in, one batch at a time."""
+    """Whether this is an operator whose output follows from its input, batch by batch."""
     return isinstance(part, _PLAIN)
 
 
 def is_stateful(operator: Operator) -> bool:
-    """Whether the operator keeps something for every key and has no counterpart in Spark."""
+    """Whether the operator has state per key and no counterpart in Spark."""
     return isinstance(operator, _STATEFUL)
 
 
@@ -96,10 +96,10 @@ def keeps_state(operator: Operator) -> bool:
 
 
 def is_behind(operator: Operator) -> bool:
-    """Whether Spark lets rows meet what the watermark before them has ended, since it ends things behind the rows.
+    """Whether Spark shows rows state that the watermark before them has ended, since it ends state after the rows.
 
-    A key that is to be forgotten, a session that is over, a timer that has expired: all of them still stand when the
-    rows of the next micro-batch come, unless a micro-batch without rows was in between.
+    A key that is to be forgotten, a session that is over, a timer that has expired: all of them still exist when the
+    rows of the next micro-batch come, unless a micro-batch without rows is in between.
     """
     match operator:
         case WindowOperator(window=SessionWindow()) | Process(time_mode="eventtime"):
@@ -176,7 +176,7 @@ def _of_watermark(name: str, operator: WithWatermark) -> Iterator[str]:
 
 
 def _of_place(graph: Graph, declared: Declaration) -> Iterator[str]:
-    """Find what an operator may not follow."""
+    """Find operators that may not follow others."""
     if isinstance(declared.part, WithWatermark):
         before = upstream(graph, declared.name)
         second = next((one.name for one in before if isinstance(one.part, WithWatermark)), None)

@@ -1,8 +1,8 @@
-"""Finding out the columns of a stream before any query runs.
+"""Infers the columns of a stream before any query runs.
 
-Headwater's streams have the columns that their rows have; Spark wants to know them first. Where neither a declaration
-nor an operator can say, the first rows of the sources go through the operators here in the driver, with no state and
-then the end of time, and what comes out shows the columns. It calls users' functions once more than the run does.
+Headwater's streams have the columns of their rows; Spark must know them first. If neither a declaration nor an operator
+tells, the first rows of the sources go through the operators here in the driver, without state and then with the end of
+time, and the result shows the columns. So users' functions are called once more than by the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ from headwater.twin.stateless import EntriesInMemory
 
 
 class Rehearsal:
-    """The first rows of every source, on their way through the graph."""
+    """The first rows of every source, and what the graph makes of them."""
 
     def __init__(self, graph: Graph, first: Callable[[str], pa.RecordBatch | None]) -> None:
-        """Remember how the first rows of a source are had; None is for a source that has none."""
+        """Take the function that returns the first rows of a source, or None if it has none."""
         self._graph, self._first = graph, first
         self._rows: dict[Input, pa.RecordBatch | None] = {}
 
     def schema(self, wanted: Input) -> pa.Schema:
-        """Return the columns of a stream, or refuse one that no row has reached."""
+        """Return the columns of a stream; raises FlowError if no row has reached it."""
         rows = self._of(wanted)
         if rows is None:
             raise FlowError(
@@ -52,7 +52,7 @@ class Rehearsal:
     def _play(
         self, declared: Declaration, inputs: Sequence[pa.RecordBatch | None]
     ) -> dict[Input, pa.RecordBatch | None]:
-        """Run one operator, and return what leaves through each of its ports."""
+        """Run one operator, and return the rows of each of its ports."""
         operator = declared.part
         assert isinstance(operator, Operator)
         batches = [(source, rows) for source, rows in enumerate(inputs) if rows is not None]

@@ -17,7 +17,7 @@ _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _ROCKS: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 _PLAIN_FILES: Final = f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# What a twin needs of a session, whatever it runs on. All of it can be set beside a session that is there already.
+# What a twin requires of a session. All of it can be set beside an existing session.
 _SQL: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",  # as Headwater's columns are
@@ -30,21 +30,21 @@ _SQL: Final = {
 
 
 def is_elsewhere(master: str | None) -> bool:
-    """Whether tasks run in other processes than the driver's, and perhaps on other machines."""
+    """Whether tasks run in other processes than the driver, perhaps on other machines."""
     return master is not None and not (master.startswith("local[") or master == "local")
 
 
 def start_structured_session(directory: Path, master: str | None = None) -> SparkSession:
     """Start the session of this process on a master, by default on this machine's cores.
 
-    Workers of a master elsewhere need Headwater installed and must see the run's directory under the same path. What
-    Spark prints goes to spark.log in the directory.
+    Workers of a master elsewhere need Headwater installed and must see the run's folder under the same path. Spark's
+    output goes to spark.log in that folder.
     """
     cores = cores_here()
     if is_elsewhere(master):
         assert master is not None
         conf = spark_conf(directory, cores, master, host=_host_for(master), executor_mb=_EXECUTOR_MB)
-        conf.set("spark.task.maxFailures", "4")  # Spark's own: here a task that fails again and again is the user's
+        conf.set("spark.task.maxFailures", "4")  # Spark's default: a task that fails repeatedly is the user's error
     else:
         conf = spark_conf(directory, cores).set("spark.master", master or f"local[{cores}]")
     conf.set("spark.app.name", "headwater-structured")

@@ -1,4 +1,4 @@
-"""How a twin is run: one frozen value, with the reason for each default beside it."""
+"""The settings of a twin: one frozen value, with the reason for each default beside it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,19 +8,18 @@ from headwater.model.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredSettings:
-    """One run of a flow as Structured Streaming."""
+    """The settings of one run as Structured Streaming."""
 
     file_rows: int = (
         50_000  # of one staged file, which is one micro-batch: many, since a micro-batch costs 0.2 to 0.5 s
     )
-    exact_lateness: bool = False  # True: a row is late by the rows before it, one by one, as on Headwater
+    exact_lateness: bool = False  # True: a row is late by all rows before it, as on Headwater
     trigger_s: float = 0.0  # between micro-batches; 0: as soon as there are rows
     spark: Mapping[str, str] = field(
         default_factory=dict
     )  # settings of Spark SQL, such as spark.sql.shuffle.partitions
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         if self.file_rows < 1:
             raise ConfigError(f"file_rows={self.file_rows} is not possible; use 1 or more")
         if self.trigger_s < 0:

@@ -33,8 +33,8 @@ _WINDOW: Final = "window"
 _SEVERAL: Final = "spark.sql.streaming.statefulOperator.allowMultiple"
 _RAISED: Final = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.MULTILINE)  # the last line of a traceback
 
-# Spark starts a Python process for each start of a transformWithState and gives it ten seconds to connect; on a machine
-# that is busy it does not make it. No row has been touched by then, so the query can go on from its checkpoint.
+# Spark starts a Python process for each start of a transformWithState and gives it ten seconds to connect, which a busy
+# machine may exceed. No row has been processed by then, so the query can resume from its checkpoint.
 _TOO_BUSY: Final = ("Python worker failed to connect back", "Timed out while waiting for the Python worker")
 
 
@@ -42,7 +42,7 @@ class SinkQuery:
     """One sink, and the query that feeds it."""
 
     def __init__(self, flow: str, name: str, spec: SinkSpec, stream: TwinStream, checkpoint: Path) -> None:
-        """Lock what the sink writes to, and open it as for a new app."""
+        """Lock the sink's target, and open it as for a new app."""
         self.name = name
         self.rows = 0
         self.batches = 0
@@ -54,14 +54,14 @@ class SinkQuery:
         except BaseException:
             self._locks.release()
             raise
-        self._error: Exception | None = None  # as it was raised by the sink; Spark gives back its text only
+        self._error: Exception | None = None  # as raised by the sink; Spark returns only its text
         self._query: StreamingQuery | None = None
         self._start: Callable[[], StreamingQuery] | None = None
         self._revivals = 0
         self._lock = threading.Lock()
 
     def start(self, *, trigger_s: float, at_once: bool) -> None:
-        """Start the query; `at_once` judges rows by the watermark of the micro-batch right before them.
+        """Start the query; with `at_once` rows are judged by the watermark of the previous micro-batch.
 
         Spark can do that with one stateful operator only; with several, an operator's watermark is one step behind.
         """
@@ -82,7 +82,6 @@ class SinkQuery:
             ) from failure
 
     def stop(self) -> None:
-        """Stop the query."""
         try:
             if self._query is not None:
                 self._query.stop()
@@ -90,14 +89,14 @@ class SinkQuery:
             log.warning("the query of sink %s did not stop in order: %s", self.name, failure)
 
     def close(self) -> None:
-        """Finish what the sink has open."""
+        """Close the sink."""
         try:
             self._writer.close()
         finally:
             self._locks.release()
 
     def failure(self) -> Exception | None:
-        """Return what ended the query, if it did; one that was not given the time to start is started again."""
+        """Return the error that ended the query; one whose Python worker was too slow to start is started again."""
         if self._error is not None:
             return self._error
         with self._lock:
@@ -114,7 +113,7 @@ class SinkQuery:
             return None
 
     def files_read(self, directory: Path) -> int:
-        """Return how many files of a directory have been read, as far as the query has told."""
+        """Return how many files of a folder have been read, by the query's progress."""
         assert self._query is not None
         progress = self._query.lastProgress
         if progress is None:
@@ -123,7 +122,7 @@ class SinkQuery:
         return min((_files(offset) for offset in found), default=0)
 
     def work_off(self, is_wanted: Callable[[], bool]) -> None:
-        """Wait until all there is has been worked off, windows that became final among it."""
+        """Wait until everything is processed, including windows that have become final."""
         while is_wanted():
             query = self._query
             assert query is not None
@@ -141,7 +140,7 @@ class SinkQuery:
         try:
             if batch.num_rows:
                 self._writer.write([conformed(in_order(batch), self._stream.schema)])
-        except Exception as failure:  # whatever a sink raises is raised again by the run
+        except Exception as failure:  # a sink may raise anything; the run raises it again
             self._error = failure
             raise
         self.rows += batch.num_rows
@@ -173,6 +172,6 @@ def _files(offset: str) -> int:
 
 
 def _cause(failure: Exception) -> str:
-    """Return what Python raised, if it was Python, else the first line of what Spark says."""
+    """Return the Python exception in an error, or else the first line of Spark's message."""
     raised = _RAISED.findall(str(failure))
     return str(raised[-1]) if raised else first_line(failure)

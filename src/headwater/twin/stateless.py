@@ -1,7 +1,7 @@
-"""Operators without state: `mapInArrow` running the operators' own logic, several in a row as one.
+"""Operators without state: `mapInArrow` with the operators' own logic, several in a row as one.
 
-An operator with several outputs, or with dead letters, runs once for each of them that is read, each time keeping one:
-users' functions are taken to give the same answer for the same row.
+An operator with several outputs, or with dead letters, runs once for each of them that is read: users' functions are
+assumed to be deterministic.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ from headwater.operators.users_lines import NO_LINE, line_raised
 from headwater.twin.columns import aligned, conformed, spark_form
 from headwater.twin.trouble import TroubleBox
 
-_OPENED_MAX: Final = 100  # of flows long gone; forgetting all of them costs one opening each
+_OPENED_MAX: Final = 100  # open chains in the cache; clearing it costs one opening each
 
-_opened: dict[str, OpenChain] = {}  # Spark runs one task after another in a worker
+_opened: dict[str, OpenChain] = {}  # not locked: a worker of Spark runs one task after another
 
 
 @dataclass(frozen=True)
 class Chained:
-    """Operators that run as one, and which of their outputs is wanted. Travels to the executors."""
+    """Operators that run as one, and which of their outputs is wanted. Pickled for the executors."""
 
     flow: str
     operators: tuple[NamedOperator, ...]
@@ -41,15 +41,15 @@ class Chained:
     given: pa.Schema
     made: pa.Schema
     trouble: TroubleBox
-    number: str = field(default_factory=lambda: uuid4().hex)  # by which a worker knows that it has opened them
+    number: str = field(default_factory=lambda: uuid4().hex)  # the key of a worker's cache
 
     def run(self, batch: pa.RecordBatch, kept: Mapping[bytes, bytes]) -> ChainResult:
-        """Run rows through the operators over the state kept so far."""
+        """Run rows through the operators with the given state."""
         store = EntriesInMemory(kept)
         return self._open().run([Segment([(0, batch)])], Turnover(lambda index: store))
 
     def outlet(self, result: ChainResult) -> pa.RecordBatch | None:
-        """Return the rows that are wanted, in the schema that the first rows had: Spark cannot widen it later."""
+        """Return the wanted rows, in the schema of the first rows, which Spark cannot widen later."""
         if self.port is None:
             pieces = result.dead.get(len(self.operators) - 1, [])
         else:
@@ -66,7 +66,7 @@ class Chained:
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """Tell of whatever is raised inside the block as the last operator's doing."""
+        """Report whatever is raised inside the block as an error of the last operator."""
         with self.trouble.watching():
             try:
                 yield
@@ -89,10 +89,9 @@ class Chained:
 
 
 class EntriesInMemory:
-    """Entries in memory as the committed state of an operator."""
+    """Entries in memory in the place of an operator's committed state."""
 
     def __init__(self, entries: Mapping[bytes, bytes]) -> None:
-        """Hold these entries."""
         self._entries = entries
 
     def read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -104,7 +103,7 @@ class EntriesInMemory:
         return iter(self.gather(start, stop))
 
     def gather(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """Return those entries at once."""
+        """Return these entries as a list."""
         return [(key, self._entries[key]) for key in sorted(self._entries) if start <= key < stop]
 
 
@@ -115,7 +114,7 @@ class ChainStep:
     chained: Chained
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return what becomes of the rows."""
+        """Yield the result for the rows."""
         chained = self.chained
         form = spark_form(chained.made, chained.operators[-1].name)
         with chained.trouble.watching():

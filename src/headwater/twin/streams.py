@@ -1,7 +1,7 @@
-"""A stream of the twin: a streaming DataFrame, and what Headwater knows of its rows.
+"""A stream of the twin: a streaming DataFrame, with the schema that Headwater has for its rows.
 
-A `Site` is a vertex of the graph as those see it that turn it into a stream: its operator, the port wanted, the streams
-it reads, and what they need to run it.
+A `Site` is a vertex of the graph with what is needed to make it a stream: its operator, the wanted port, and its input
+streams.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ from headwater.twin.columns import quoted, spark_form, struct_of
 from headwater.twin.stateless import Chained
 from headwater.twin.trouble import TroubleBox
 
-EVENT_TIME: Final = "__event_time"  # beside the columns of the rows, as long as an operator needs it
+EVENT_TIME: Final = "__event_time"  # an additional column, while an operator needs it
 
-# What Spark looks for on a column that it compares with the watermark. `withWatermark` puts it there, and whatever
-# makes new columns, such as mapInArrow, loses it; the watermark itself goes on through the plan.
+# The metadata of the column that Spark compares with the watermark. `withWatermark` sets it, and whatever makes new
+# columns, such as mapInArrow, loses it; the watermark itself is passed on through the plan.
 _WATERMARKED: Final = "spark.watermarkDelayMs"
 
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # runs in a task, on rows in Spark form
@@ -29,14 +29,14 @@ ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # ru
 
 @dataclass(frozen=True)
 class TwinStream:
-    """Rows on their way through the twin. The frame has the columns of the schema, in Spark form."""
+    """A stream of rows. The frame has the columns of the schema, in Spark form."""
 
     frame: DataFrame
     schema: pa.Schema
 
     def mapped(self, step: ArrowStep, schema: pa.Schema, where: str) -> "TwinStream":
-        """Return what a function makes of the rows."""
-        plain = self.frame.toDF(*(f"c{number}" for number in range(len(self.schema))))  # it reads `a.b` as b inside a
+        """Return the result of a function of the rows."""
+        plain = self.frame.toDF(*(f"c{number}" for number in range(len(self.schema))))  # `a.b` would be a field
         return TwinStream(plain.mapInArrow(step, struct_of(spark_form(schema, where))), schema)
 
     def with_event_time(self, column: str, delay_ms: int = 0) -> DataFrame:
@@ -45,13 +45,13 @@ class TwinStream:
         return self.frame.withColumn(EVENT_TIME, marked).filter(sf.col(EVENT_TIME).isNotNull())
 
     def marked(self, column: str) -> DataFrame:
-        """Return all rows, with a column of theirs marked as the one that Spark compares with the watermark."""
+        """Return all rows, with one of their columns marked for comparison with the watermark."""
         event_time = quoted(column).cast("timestamp").alias(column, metadata={_WATERMARKED: 0})
         return self.frame.select(*(event_time if name == column else quoted(name) for name in self.schema.names))
 
 
 def computed(frame: DataFrame, schema: pa.Schema | None, where: str) -> TwinStream:
-    """Return columns that Spark computed as a stream with the schema that Headwater has there, cast where need be."""
+    """Return columns that Spark has computed as a stream with Headwater's schema, cast if needed."""
     if schema is None:
         return TwinStream(frame, to_arrow_schema(frame.schema, timezone="UTC"))
     wanted = struct_of(spark_form(schema, where))
@@ -69,11 +69,11 @@ class Site:
     operator: Operator
     port: str
     inputs: tuple[TwinStream, ...]
-    schema: pa.Schema | None  # of what comes out, where Headwater knows it
+    schema: pa.Schema | None  # of the output, if Headwater knows it
     trouble: TroubleBox
-    chained: Callable[[], Chained]  # the operator by itself, to be run as it is
+    chained: Callable[[], Chained]  # the operator alone, with its own logic
 
     @property
     def where(self) -> str:
-        """What an error calls it."""
+        """The name of the vertex in errors."""
         return f"{self.operator.kind} {self.name!r}"

@@ -17,7 +17,7 @@ _CASE: Final = "spark.sql.caseSensitive"
 
 
 def transformed(site: Site, operator: Transform) -> TwinStream:
-    """Return what the steps make of the rows."""
+    """Return the result of the steps for the rows."""
     frame = site.inputs[0].frame
     with _as_users_write_it(site.session):
         for step in operator.steps:
@@ -57,7 +57,7 @@ def loaded(site: Site, spec: TableSpec) -> DataFrame:
 
 @contextmanager
 def _as_users_write_it(session: SparkSession) -> Iterator[None]:
-    """Let names be found in any case while users' code builds its plan, as Spark does unless told otherwise."""
+    """Make names case-insensitive while users' code builds its plan, as is Spark's default."""
     session.conf.set(_CASE, "false")
     try:
         yield

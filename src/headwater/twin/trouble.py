@@ -1,8 +1,8 @@
-"""How an executor tells the driver which row of which operator made trouble.
+"""How an executor tells the driver which row of which operator has failed.
 
-Spark carries an exception as the text of a Java one, and on a session that tries tasks again for ever, as a node's
-does, not at all. So whoever runs a user's function writes what happened to a file in the run's directory, which all
-executors see, and raises; the driver finds the file, stops the queries and raises the same error as Headwater would.
+Spark passes an exception on as the text of a Java one, and on a session that retries tasks for ever, as a node's does,
+not at all. So an executor writes a user's error to a file in the run's folder, which all executors see, and raises; the
+driver finds the file, stops the queries and raises the same error as Headwater would.
 """
 
 import os
@@ -21,20 +21,20 @@ _TOLD: Final = ".told"
 
 
 class _Facts(msgspec.Struct, array_like=True):
-    """A user's error, in parts, or the sentence of another."""
+    """The parts of a user's error, or the text of another error."""
 
     told: list[str]
 
 
 @dataclass(frozen=True)
 class TroubleBox:
-    """A directory for errors. Travels to the executors."""
+    """A folder for errors. Pickled for the executors."""
 
     directory: str
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Tell of whatever is raised inside the block."""
+        """Report whatever is raised inside the block."""
         try:
             yield
         except Exception as failure:  # a user's code may raise anything
@@ -42,7 +42,7 @@ class TroubleBox:
             raise
 
     def tell(self, failure: Exception) -> None:
-        """Keep an error where the driver finds it."""
+        """Write an error to where the driver looks for it."""
         if isinstance(failure, UserCodeError):
             told = [failure.flow, failure.operator, failure.error, failure.line, failure.row]
         else:
@@ -52,7 +52,7 @@ class TroubleBox:
         hidden.rename(hidden.with_suffix(_TOLD))
 
     def first(self) -> HeadwaterError | None:
-        """Return the error that was told first."""
+        """Return the earliest error."""
         found = [Path(entry.path) for entry in os.scandir(self.directory) if entry.name.endswith(_TOLD)]
         if not found:
             return None

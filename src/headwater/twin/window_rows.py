@@ -1,6 +1,6 @@
-"""What is made of all rows of a window together: a function of the user's, or a ranking.
+"""Results of all rows of a window together: a function of the user's, or a ranking.
 
-The rows are collected natively, with their place in the order of arrival, and handed over when the window is final.
+Spark collects the rows, with their places in the order of arrival, and they are processed when the window is final.
 """
 
 import math
@@ -26,7 +26,7 @@ Grouped = Callable[[TwinStream, WindowOperator, list[Column]], DataFrame]
 
 
 def over_rows(site: Site, operator: WindowOperator, grouped: Grouped) -> TwinStream:
-    """Return what comes of every window and key."""
+    """Return the result for every window and key."""
     rows = site.inputs[0]
     placed = with_places(rows, site.where)
     columns = [quoted(name).alias(f"c{at}") for at, name in enumerate(placed.schema.names)]
@@ -51,7 +51,7 @@ def _window_field(schema: pa.Schema, operator: WindowOperator) -> pa.Field:
 
 @dataclass(frozen=True)
 class _WindowStep:
-    """Hands the rows of every window to what is computed over them."""
+    """Computes the result for the rows of every window."""
 
     operator: WindowOperator
     head: pa.Schema  # window and key
@@ -59,7 +59,7 @@ class _WindowStep:
     chained: Chained
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return what comes out of each window."""
+        """Yield the result of each window."""
         form = spark_form(self.chained.made, self.operator.kind)
         with self.chained.trouble.watching():
             for batch in batches:
@@ -88,7 +88,7 @@ class _WindowStep:
 
 
 def _beside(head: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
-    """Return window and key in front of every row made."""
+    """Return the rows with window and key before the other columns."""
     repeated = head.take(pa.array([0] * made.num_rows, pa.int64()))
     names = [*head.schema.names, *made.schema.names]
     return pa.RecordBatch.from_arrays([*repeated.columns, *made.columns], names=names)

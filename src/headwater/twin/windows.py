@@ -13,7 +13,7 @@ from headwater.twin.window_rows import over_rows
 
 
 def windowed(site: Site) -> TwinStream:
-    """Return what a window operator yields."""
+    """Return the result of a window operator."""
     operator = site.operator
     assert isinstance(operator, WindowOperator)
     if isinstance(operator.window, CountWindow):

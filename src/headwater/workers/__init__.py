@@ -1,1 +1,1 @@
-"""Workers: who runs turns, on this machine or on others."""
+"""Workers, which run turns on this machine or on others, and the pools that they come from."""

@@ -1,4 +1,4 @@
-"""The machine's clock, for all that runs outside the pure machines."""
+"""The machine's clock; state machines get the time as an argument instead."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""How a node is set up: one frozen value, with the reason for each default beside it."""
+"""The configuration of a node: one frozen value, with the reason for each default beside it."""
 
 import os
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from headwater.engine.scheduler import SchedulerConfig
 from headwater.model.errors import ConfigError
 from headwater.spark.standalone import StandaloneCluster, masters_of
 
-# Who reaches the store over the network: workers that are not on this machine, all of them (to try on one machine what
-# happens on several), or none, so that no port is opened.
+# Which workers reach the store over the network: those on other machines, all (to try several machines on one), or
+# none, so that no port is opened.
 RemoteUse = Literal["auto", "always", "never"]
 EXECUTOR_MB_MIN: Final = 450  # Spark refuses less: 1.5 times the 300 MB that it reserves
 
@@ -24,16 +24,16 @@ def cores_here() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """One node."""
+    """The configuration of one node."""
 
-    store: Path | None = None  # None: a temporary one, gone with the node
+    store: Path | None = None  # None: a temporary one, deleted with the node
     workers: int = field(default_factory=cores_here)  # operators compute, so one for each core (EdgeWise, section 4.2)
     policy: PolicyName = PolicyName.LONGEST_QUEUE
     consumption: Consumption = field(default_factory=Consumption)
     pressure: PressureConfig = field(default_factory=PressureConfig)
     chaining: bool = True
-    packing: bool = True  # short turns are packed together and follow their rows; False to see a policy by itself
-    spares_max: int = 6  # workers beyond the pool, while operators that compute for long hold it up; 0: a fixed size
+    packing: bool = True  # short turns are packed together and follow their rows; False to measure a policy alone
+    spares_max: int = 6  # workers beyond the pool, while long computations occupy all of it; 0: a fixed size
     spark: bool = True  # False: workers are threads of the node, for tests and for machines without Java
     spark_master: str | None = None  # spark://host:port: workers are tasks on that cluster. None: on a Spark of our own
     executor_mb: int = 512  # of each executor on the cluster; the rows are in Python, whose memory is not counted
@@ -44,7 +44,6 @@ class NodeConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         if not 1 <= self.workers <= 32:
             raise ConfigError(f"{self.workers} workers are not possible; use 1 to 32")
         if not 0 <= self.spares_max <= 32:
@@ -67,7 +66,7 @@ class NodeConfig:
             raise ConfigError(f"an executor of {self.executor_mb} MB is too small; use {EXECUTOR_MB_MIN} or more")
 
     def scheduler(self) -> SchedulerConfig:
-        """Return what the scheduler needs to know."""
+        """Return the scheduler's configuration."""
         return SchedulerConfig(
             workers=self.workers,
             policy=self.policy,
@@ -79,7 +78,7 @@ class NodeConfig:
         )
 
     def cluster(self) -> StandaloneCluster | None:
-        """Return which Spark cluster the pool is on, if it is not on a Spark of our own."""
+        """Return the Spark cluster of the pool; None: the node starts its own Spark."""
         if self.spark_master is None:
             return None
         dedicated = self.policy is PolicyName.ONE_WORKER_PER_OPERATOR

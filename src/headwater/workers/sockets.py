@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headwater.model.errors import EngineError
 
-LOST_MS: Final = 10_000  # what is sent and not acknowledged for so long was sent to a machine that is gone
+LOST_MS: Final = 10_000  # data unacknowledged for so long: the other machine is lost
 _PORTS: Final = 1 << 16
 _TRIES: Final = 100
 _LISTENS: Final = "0A"  # a state of TCP, as Linux writes it in /proc/net/tcp
@@ -33,7 +33,7 @@ def bound_socket(host: str, port: int, purpose: str) -> socket.socket:
 
 
 def why_not_bound(failure: OSError, port: int) -> str:
-    """Return why a port could not be had, and where another process has it, which."""
+    """Return why a port could not be bound and, if another process has it, which one."""
     why = failure.strerror or str(failure)
     if failure.errno != errno.EADDRINUSE:
         return why
@@ -52,7 +52,7 @@ def listener_of(port: int) -> str:
 
 
 def _listening(table: Path, port: int) -> Iterator[str]:
-    """Return the sockets that listen on a port, as links to open files call them."""
+    """Yield the sockets that listen on a port, as the links of /proc/PID/fd name them."""
     with suppress(OSError):  # not Linux
         for line in table.read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
@@ -61,7 +61,7 @@ def _listening(table: Path, port: int) -> Iterator[str]:
 
 
 def free_ports(host: str, count: int) -> int:
-    """Return the first of so many ports in a row that nobody has at the moment."""
+    """Return the first of `count` consecutive ports that are free at the moment."""
     for _ in range(_TRIES):
         with ExitStack() as probes:
             first = probes.enter_context(bound_socket(host, 0, "nodes")).getsockname()[1]
@@ -74,12 +74,12 @@ def free_ports(host: str, count: int) -> int:
 
 
 def notice_lost_machine(sock: Any) -> None:
-    """Have the kernel give up on a machine that acknowledges nothing, not even the heartbeat."""
+    """Have the kernel close a connection whose other machine acknowledges nothing, not even heartbeats."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MS)
 
 
 def send_late(sock: Any, waiting_bytes: int) -> None:
-    """Have the kernel take only so much that it cannot send yet: what is urgent must not queue behind megabytes."""
+    """Limit what the kernel buffers unsent, so that urgent data does not queue behind megabytes."""
     if sys.platform == "linux":
         sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOW_WATER, waiting_bytes)

@@ -1,7 +1,7 @@
-"""Turning a chunk of lines into a batch, whatever is in it.
+"""Decodes a chunk of lines into a batch, whatever is in it.
 
 The whole chunk is parsed at once. Only if that fails are the columns widened, and only if that fails too is the chunk
-halved again and again, until the lines that are no rows stand alone.
+bisected, until invalid lines stand alone.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from headwater.connectors.files.lines import Cut, Offsets
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no row: where it starts in its chunk, and why."""
+    """An invalid line: its offset in the chunk, and the reason."""
 
     start: int
     reason: str
@@ -24,7 +24,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The rows of a chunk, where each of them ends, and which rows a bad line stands before."""
+    """The rows of a chunk, the offset of each one's end, and the rows that bad lines come before."""
 
     batch: pa.RecordBatch
     ends: Offsets
@@ -33,10 +33,9 @@ class Decoded:
 
 
 class Decoder:
-    """Lines in, rows out, in the columns known so far."""
+    """Decodes lines into rows, in the columns known so far."""
 
     def __init__(self, form: Format, known: KnownColumns, *, skip_bad: bool) -> None:
-        """Decode lines of this form."""
         self.form, self.known, self.skip_bad = form, known, skip_bad
 
     def decode(self, data: bytes, cut: Cut) -> Decoded | BadLine:
@@ -91,7 +90,7 @@ class Decoder:
                 pending += [(middle, stop), (start, middle)]
 
     def _parse(self, lines: bytes, rows: int) -> pa.Table | None:
-        """Return the rows if every line is one, and learn what they show of the columns."""
+        """Return the rows if every line is valid, and learn their columns."""
         table = self._as_known(lines)
         if table is None and not self.known.declared and self.known.schema is not None:
             table = self._widened(lines, self.known.schema)
@@ -115,7 +114,7 @@ class Decoder:
             return None
 
     def no_rows(self) -> pa.RecordBatch:
-        """Return a batch without rows, in the columns known so far."""
+        """Return an empty batch with the columns known so far."""
         empty = self.known.schema if self.known.schema is not None else pa.schema([])
         return pa.RecordBatch.from_pylist([], schema=empty)
 
@@ -131,7 +130,7 @@ def _ended(line: bytes) -> bytes:
 
 
 def _ranks(good: list[int], bad: list[int]) -> tuple[int, ...]:
-    """Return, for each bad line, how many good ones stand before it."""
+    """Return, for each bad line, the number of good lines before it."""
     ranks, at = [], 0
     for line in bad:
         while at < len(good) and good[at] < line:

@@ -1,4 +1,4 @@
-"""How rows become lines: CSV, JSON lines and plain text. The same rows always give the same bytes.
+"""Encodes rows as lines: CSV, JSON lines and plain text. The same rows always give the same bytes.
 
 An instant is written in UTC, with `Z`; a time whose column has no zone as it stands, without one (`times.py`).
 
@@ -34,14 +34,14 @@ NOT_FINITE: Final = ("null", "refuse")
 
 
 class Encoder(Protocol):
-    """One way to write rows as lines."""
+    """Encodes rows as lines of one format."""
 
     def columns(self, batch: pa.RecordBatch, before: Sequence[str] | None, where: str) -> list[str] | None:
-        """Return the columns that the file has from now on, or refuse the batch."""
+        """Return the file's columns from here on, or refuse the batch."""
         ...
 
     def header(self, columns: Sequence[str]) -> bytes:
-        """Return what precedes the first row."""
+        """Return the bytes before the first row."""
         ...
 
     def lines(self, batch: pa.RecordBatch) -> bytes:
@@ -49,7 +49,7 @@ class Encoder(Protocol):
         ...
 
     def columns_in(self, first_line: bytes) -> list[str] | None:
-        """Return the columns of a file that is there already, from its first line."""
+        """Return the columns of an existing file, from its first line."""
         ...
 
     def nulled(self, batch: pa.RecordBatch) -> int:
@@ -61,7 +61,7 @@ class CsvLines:
     """A header, then a record a row."""
 
     def columns(self, batch: pa.RecordBatch, before: Sequence[str] | None, where: str) -> list[str] | None:
-        """The first batch fixes the columns."""
+        """Let the first batch fix the columns."""
         for field in batch.schema:
             if pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
                 raise SchemaMismatch(
@@ -85,7 +85,6 @@ class CsvLines:
         return self._written(batch, False)
 
     def columns_in(self, first_line: bytes) -> list[str] | None:
-        """Read the header."""
         return list(pa.csv.read_csv(pa.py_buffer(first_line)).column_names)
 
     def nulled(self, batch: pa.RecordBatch) -> int:
@@ -123,7 +122,7 @@ class JsonLines:
                 )
 
     def header(self, columns: Sequence[str]) -> bytes:
-        """Nothing precedes the rows."""
+        """Return nothing: there is no header."""
         return b""
 
     def lines(self, batch: pa.RecordBatch) -> bytes:
@@ -134,7 +133,7 @@ class JsonLines:
         return b"".join([orjson.dumps(row, _other, _JSON_OPTIONS) for row in objects])
 
     def columns_in(self, first_line: bytes) -> list[str] | None:
-        """A file of JSON lines has no fixed columns."""
+        """Return None: the columns are not fixed."""
         return None
 
     def nulled(self, batch: pa.RecordBatch) -> int:
@@ -146,11 +145,10 @@ class TextLines:
     """The text of one column, a line a row."""
 
     def __init__(self, column: str) -> None:
-        """Write this column."""
         self._column = column
 
     def columns(self, batch: pa.RecordBatch, before: Sequence[str] | None, where: str) -> list[str] | None:
-        """The column has to be there, and to be text."""
+        """Refuse a batch without the column, or in which it is not text."""
         if self._column not in batch.schema.names:
             raise SchemaMismatch(
                 f"{where}: there is no column {quoted(self._column)}, only: {listed(batch.schema.names)}; "
@@ -162,7 +160,7 @@ class TextLines:
         return None
 
     def header(self, columns: Sequence[str]) -> bytes:
-        """Nothing precedes the rows."""
+        """Return nothing: there is no header."""
         return b""
 
     def lines(self, batch: pa.RecordBatch) -> bytes:
@@ -177,7 +175,7 @@ class TextLines:
         return joined
 
     def columns_in(self, first_line: bytes) -> list[str] | None:
-        """A text has no columns."""
+        """Return None: lines have no columns."""
         return None
 
     def nulled(self, batch: pa.RecordBatch) -> int:
@@ -258,7 +256,7 @@ def _instants(column: pa.Array) -> list[str | None]:
 
 
 def _other(value: Any) -> Any:
-    """Write what JSON has no word for."""
+    """Return the JSON form of a value that JSON has no type for."""
     match value:
         case bytes():
             return base64.b64encode(value).decode()

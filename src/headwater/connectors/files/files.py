@@ -1,8 +1,8 @@
 """Which files a source reads, in which order, and how one of them is read.
 
 A path is one file, a directory or a pattern; files come in the order of their names, and names that begin with a dot or
-an underscore are left alone, as Spark does. The list is fixed when the source is opened. A source that follows looks
-again: for a later name in a directory, for a new file under the same name otherwise.
+an underscore are skipped, as by Spark. The list is fixed when the source is opened. A source that follows looks again:
+for a later name in a directory, or for a new file under the same name.
 """
 
 import errno
@@ -28,7 +28,7 @@ AFRESH: Final = "or start the app afresh to read from the beginning"
 
 
 def local_path(given: Path) -> str:
-    """Return a path as the operating system takes it; `file:///data/out.csv` is `/data/out.csv`."""
+    """Return a path in the operating system's form; `file:///data/out.csv` is `/data/out.csv`."""
     path = os.fspath(given)
     if "\0" in path:
         raise FlowError(f"{path!r} is no path: it has a zero byte")
@@ -42,7 +42,7 @@ def local_path(given: Path) -> str:
 
 
 def is_among(file: str, path: str) -> bool:
-    """Whether a file would be one of those behind a path, which may be a directory or a pattern."""
+    """Whether a file is, or would be, one of those of a path, which may be a directory or a pattern."""
     directory, name = os.path.split(file)
     if os.path.realpath(path) == file:
         return True
@@ -107,10 +107,10 @@ class FileNews:
 
 
 class FileList:
-    """The files behind a path."""
+    """The files of a path."""
 
     def __init__(self, path: str, *, follow: bool) -> None:
-        """Look at the disk, and fix the list unless following."""
+        """Find the files; the list is fixed unless following."""
         self.path = path
         self.is_single = not os.path.isdir(path) and (os.path.exists(path) or not glob.has_magic(path))
         self._follow = follow
@@ -124,7 +124,7 @@ class FileList:
         return self.after("")
 
     def after(self, name: str) -> str | None:
-        """Return the file that comes next behind this one, as things are now if following."""
+        """Return the next file after this one; looks again if following."""
         if self._follow and not self.is_single:
             self._names = self._find()
         return next((other for other in self._names if other > name), None)
@@ -148,7 +148,7 @@ def _entries(directory: str) -> list[str]:
 
 
 class OpenFile:
-    """A file being read by offset, under the name it was opened by."""
+    """A file read by offset, with the path under which it was opened."""
 
     def __init__(self, path: str) -> None:
         """Open it, or say why that is not possible."""
@@ -160,7 +160,7 @@ class OpenFile:
         self._head: tuple[int, int] = (0, 0)
 
     def size(self) -> int:
-        """Return the length in bytes as it is now."""
+        """Return the present length in bytes."""
         return os.fstat(self._file).st_size
 
     def read(self, offset: int, size: int) -> bytes:
@@ -176,20 +176,20 @@ class OpenFile:
         return data
 
     def head(self, offset: int) -> int:
-        """Return a checksum of the beginning of what lies before the offset."""
+        """Return a checksum of the file's beginning, as far as it is before the offset."""
         length = min(offset, HEAD_BYTES)
         if self._head[0] != length:
             self._head = (length, crc32(os.pread(self._file, length, 0)))
         return self._head[1]
 
     def refuse_if_rewritten(self) -> None:
-        """Raise if the beginning of the file is no longer what it was when a position last spoke of it."""
+        """Raise if the beginning of the file has changed since the last position."""
         length, head = self._head
         if crc32(os.pread(self._file, length, 0)) != head:
             raise ConnectorError(f"{self.path} was emptied and written anew while being read; restore it, {AFRESH}")
 
     def refuse_if_compressed(self) -> None:
-        """Raise if this is a file of gzip, of which every line would be a bad one."""
+        """Raise if the file is compressed by gzip, in which every line would be bad."""
         if self.read(0, len(GZIP)) == GZIP:
             raise ConnectorError(f"{self.path} is compressed with gzip; unpack it first")
 
@@ -198,21 +198,20 @@ class OpenFile:
         return not os.path.exists(self.path)
 
     def is_replaced(self) -> bool:
-        """Whether another file now stands under this name."""
+        """Whether the path is another file by now."""
         try:
             now = os.stat(self.path)
-        except FileNotFoundError:  # moved away, and its successor is not there yet
+        except FileNotFoundError:  # moved away, and not replaced yet
             return False
         mine = os.fstat(self._file)
         return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
     def close(self) -> None:
-        """Let go of the file."""
         os.close(self._file)
 
 
 def reopen(path: str, offset: int, head: int, *, follow: bool) -> OpenFile:
-    """Open the file that a position speaks of; a followed one may have been renamed since."""
+    """Open the file of a position; one that is followed may have been renamed since."""
     candidates = [path, *(sorted(glob.glob(glob.escape(path) + "*")) if follow else ())]
     for candidate in candidates:
         if (candidate != path or follow) and not os.path.isfile(candidate):

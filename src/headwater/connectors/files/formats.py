@@ -1,7 +1,7 @@
-"""How lines become rows: CSV, JSON lines and plain text.
+"""Parses lines into rows: CSV, JSON lines and plain text.
 
-A format parses a run of complete lines at once, with pyarrow, and says in words why a single line is no row. It keeps
-no position and reads no file.
+A format parses many complete lines at once, with pyarrow, and says why a single line is invalid. It keeps no position
+and reads no file.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,22 +19,22 @@ from headwater.connectors.times import as_texts, has_zone, with_times
 from headwater.model.errors import SchemaMismatch
 from headwater.model.quoting import brief, cause, quoted
 
-# What pyarrow raises for lines that are no rows; anything else is a mistake of ours.
+# What pyarrow raises for invalid lines; anything else is a mistake of ours.
 NOT_ROWS: Final = (pa.ArrowInvalid, UnicodeDecodeError)
 
 
 class Format(Protocol):
-    """One way to write rows as lines."""
+    """One way in which rows are written as lines."""
 
     text_takes_all: bool
-    has_header: bool  # a file begins with what its columns are called
+    has_header: bool  # a file begins with the names of its columns
 
     def cut(self, data: bytes, at_end: bool) -> Cut:
         """Find the complete lines."""
         ...
 
     def begin(self, data: bytes, known: Sequence[str], where: str, at_end: bool) -> int | None:
-        """Read what precedes the rows and return its length; None if it is not all there yet."""
+        """Read the header and return its length; None if it is not complete yet."""
         ...
 
     def parse(self, data: bytes, schema: pa.Schema | None, declared: bool) -> pa.Table:
@@ -42,7 +42,7 @@ class Format(Protocol):
         ...
 
     def reason(self, line: bytes, schema: pa.Schema | None) -> str:
-        """Say why this line is no row."""
+        """Say why this line is invalid."""
         ...
 
 
@@ -52,7 +52,6 @@ class CsvFormat:
     text_takes_all = True
 
     def __init__(self, *, header: bool, delimiter: str, nulls: Sequence[str]) -> None:
-        """Fix how fields are told apart."""
         self.has_header, self._delimiter, self._nulls = header, delimiter, list(nulls)
         self._names: list[str] | None = None
 
@@ -61,7 +60,7 @@ class CsvFormat:
         return cut_records(data, self._delimiter, at_end=at_end)
 
     def begin(self, data: bytes, known: Sequence[str], where: str, at_end: bool) -> int | None:
-        """Read the header row, or count the fields of the first record where there is none."""
+        """Read the header row or, if there is none, count the fields of the first record."""
         cut = self.cut(data, at_end)
         if not len(cut.ends):
             return None
@@ -129,13 +128,12 @@ class CsvFormat:
 
 
 class JsonFormat:
-    """One JSON object a line; a field that is not there is null."""
+    """One JSON object per line; a missing field is null."""
 
     text_takes_all = False
     has_header = False
 
     def __init__(self) -> None:
-        """Read any columns."""
         self._few: FewRows | None = None
 
     def cut(self, data: bytes, at_end: bool) -> Cut:
@@ -143,11 +141,11 @@ class JsonFormat:
         return cut_lines(data, at_end=at_end)
 
     def begin(self, data: bytes, known: Sequence[str], where: str, at_end: bool) -> int | None:
-        """Nothing precedes the rows."""
+        """Return 0: there is no header."""
         return 0
 
     def parse(self, data: bytes, schema: pa.Schema | None, declared: bool) -> pa.Table:
-        """Parse whole lines; fields that a declared schema does not name are left out."""
+        """Parse complete lines; fields outside a declared schema are ignored."""
         if declared and schema is not None:
             if self._few is None or self._few.schema is not schema:
                 self._few = FewRows(schema)
@@ -161,7 +159,7 @@ class JsonFormat:
             raise SchemaMismatch(f"a JSON file cannot hold a column of a declared type: {cause(failure)}") from failure
 
     def reason(self, line: bytes, schema: pa.Schema | None) -> str:
-        """Tell what is not JSON from what is of the wrong type."""
+        """Distinguish what is not JSON from what has the wrong type."""
         problem = _not_utf8(line)
         if problem is not None:
             return problem
@@ -178,7 +176,7 @@ class JsonFormat:
 
 
 class TextFormat:
-    """Every line is a row of one column, `line`, without its newline; blank lines too."""
+    """Every line, even a blank one, is a row of the one column `line`, without its newline."""
 
     text_takes_all = True
     has_header = False
@@ -189,11 +187,10 @@ class TextFormat:
         return cut_lines(data, at_end=at_end, keep_blank=True)
 
     def begin(self, data: bytes, known: Sequence[str], where: str, at_end: bool) -> int | None:
-        """Nothing precedes the rows."""
+        """Return 0: there is no header."""
         return 0
 
     def parse(self, data: bytes, schema: pa.Schema | None, declared: bool) -> pa.Table:
-        """Decode and split."""
         lines = str(data, "utf-8").split("\n")
         if data.endswith(b"\n"):
             lines.pop()
@@ -202,7 +199,7 @@ class TextFormat:
         return pa.table([pa.array(lines, pa.string())], schema=self.schema)
 
     def reason(self, line: bytes, schema: pa.Schema | None) -> str:
-        """Only bytes that are no text are no row."""
+        """Only bytes that are not UTF-8 are invalid."""
         return _not_utf8(line) or "is not one row"
 
 

@@ -1,4 +1,4 @@
-"""Many JSON lines at a time, by Arrow's reader, which has to be kept from what it cannot bear."""
+"""Parses many JSON lines with Arrow's reader, protected from input that it cannot handle."""
 
 import re
 from typing import Final
@@ -15,7 +15,7 @@ _NULL_LINE: Final = re.compile(rb"\n[ \t\r]*null")
 
 
 def read_json_lines(data: bytes | pa.Buffer, schema: pa.Schema | None, *, infers: bool) -> pa.Table:
-    """Return the rows; fields that the schema does not name are left out or, if so wished, inferred."""
+    """Return the rows; fields outside the schema are ignored or, with `infers`, inferred."""
     text = memoryview(data)
     if _FIRST_IS_NULL.match(text) or _NULL_LINE.search(text):
         raise pa.ArrowInvalid("a line is a JSON null, not an object")

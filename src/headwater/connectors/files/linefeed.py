@@ -1,11 +1,11 @@
-"""Reading files of lines: from a position, to the end or, when following, on and on.
+"""Reads files of lines: from a position, to the end or, when following, for ever.
 
-A position is a file's name, the byte behind the last row and the number of its line, and a checksum of the file's
-beginning that tells it from another file under the same name. Chunks are cut at the end of a line, so a half-written
-last line is no row until its newline comes; only at the end of a file that is not followed it is one.
+A position is a file's name, the offset after the last row and the number of its line, and a checksum of the file's
+beginning that distinguishes it from another file under the same name. Chunks end at the end of a line, so a last line
+that is still being written is not a row until its newline comes; only in a file that is not followed it is one.
 
-A line that is longer than any row may be is never held whole. It stops the source or, where bad lines are skipped, is
-passed over, a part at a time, up to its newline.
+A line longer than any row may be is never held in memory as a whole. It stops the source or, if bad lines are skipped,
+is skipped a part at a time, up to its newline.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ CHUNK_BYTES: Final = 256 * 1024  # about 5 ms to parse: long enough to be fast, 
 LINE_BYTES_MAX: Final = (
     64 * 1024 * 1024
 )  # five times the largest row: JSON may be long and have little of what is wanted
-PASSED_BYTES_MAX: Final = 64 * 1024 * 1024  # of a longer line before others have their turn: some 20 ms of reading
+PASSED_BYTES_MAX: Final = 64 * 1024 * 1024  # of a longer line, skipped per turn: some 20 ms of reading
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where reading goes on."""
+    """Where reading continues."""
 
     file: OpenFile
     offset: int
@@ -63,14 +63,14 @@ class LineFeed:
         chunk_bytes: int,
         line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
-        """Go on behind the position, or at the first line of the first file."""
+        """Continue after the position, or begin at the first line of the first file."""
         self._files, self._decoder = files, decoder
         self._follow, self._loop, self._chunk_bytes, self._line_bytes_max = follow, loop, chunk_bytes, line_bytes_max
         self._place: _Place | None = None
-        self._passing: _Place | None = None  # how far into a line that is too long, and is left out
-        self._names_from = 0  # where the line is that tells how many columns there are
-        self._finishing = False  # the followed file has a successor: its rest is all there will be
-        self._begun = False  # what precedes the rows of this file has been read
+        self._passing: _Place | None = None  # how far a line that is too long has been skipped
+        self._names_from = 0  # the offset of the line that tells the number of columns
+        self._finishing = False  # the followed file has a successor, so it will not grow any more
+        self._begun = False  # the header of this file has been read
         self._rows_this_turn = 0
         self._rows_of_file = 0
         self._news = FileNews()
@@ -98,13 +98,13 @@ class LineFeed:
         return self._news.told()
 
     def close(self) -> None:
-        """Close the file at hand."""
+        """Close the present file."""
         if self._place is not None:
             self._place.file.close()
             self._place = None
 
     def _next_piece(self, place: _Place) -> Piece | Waiting | None:
-        """Return rows of the file at hand; None behind its last one."""
+        """Return rows of the present file; None after its last one."""
         if self._passing is not None:
             return self._pass_over(place, self._passing)
         if not self._begun and not self._begin(place):
@@ -128,7 +128,7 @@ class LineFeed:
                 size = self._larger(size, place)
 
     def _too_long(self, place: _Place, data: bytes) -> Piece | Waiting | None:
-        """Go on behind a line of which this is the beginning: at its newline or, if a quote is open, at the first."""
+        """Skip a line that begins so, up to its newline or, if a quote is open, to the first newline."""
         cut = self._decoder.form.cut(data, True)
         if cut.unclosed and b"\n" in data:
             return self._piece(place, data, self._decoded(place, data, cut))
@@ -136,7 +136,7 @@ class LineFeed:
         return self._pass_over(place, self._passing)
 
     def _pass_over(self, place: _Place, passing: _Place) -> Piece | Waiting | None:
-        """Look for the end of a line that is too long; there it is counted. The position stays before it until then."""
+        """Skip to the end of a line that is too long, and count it there. Until then the position stays before it."""
         stop = passing.offset + PASSED_BYTES_MAX
         while passing.offset < stop:
             data = place.file.read(passing.offset, self._chunk_bytes)
@@ -153,7 +153,7 @@ class LineFeed:
         return Waiting()
 
     def _left_out(self, behind: _Place) -> Piece:
-        """Go on behind a line that was passed over."""
+        """Continue after a line that was skipped."""
         self._place, self._passing = behind, None
         position = behind.position(self._decoder.known.remembered())
         return Piece(self._decoder.no_rows(), lambda rows: position, turn=behind.turn, too_large=1)
@@ -192,7 +192,7 @@ class LineFeed:
         return Piece(decoded.batch, position_after, turn=place.turn, bad_before=decoded.bad_before)
 
     def _begin(self, place: _Place) -> bool:
-        """Read the mark and the header of a file, wherever in it the rows go on."""
+        """Read the byte order mark and the header of a file, even if its rows continue elsewhere."""
         place.file.refuse_if_compressed()
         size = self._chunk_bytes
         while True:
@@ -211,7 +211,7 @@ class LineFeed:
             if size < self._line_bytes_max or self._decoder.form.has_header or not self._decoder.skip_bad:
                 size = self._larger(size, place)
             elif place.offset == self._names_from:
-                return True  # the first line is too long: it is passed over, and the next one tells the columns
+                return True  # the first line is too long and is skipped; the next one tells the columns
             else:
                 self._names_from, size = place.offset, self._chunk_bytes
         if self._names_from == 0 and place.offset < mark + length:
@@ -254,7 +254,7 @@ class LineFeed:
         return path is not None
 
     def _listed(self, path: str) -> str:
-        """Refuse a file that the path of this source does not cover."""
+        """Refuse a file that is not among those of this source's path."""
         if not self._files.covers(path):
             raise ConnectorError(
                 f"{path}, which was being read when the app stopped, is no longer part of {self._files.path}; "
@@ -264,7 +264,7 @@ class LineFeed:
 
 
 class _Positions:
-    """The positions inside one chunk, asked for in order."""
+    """The positions inside one chunk; they must be requested in order."""
 
     def __init__(self, place: _Place, data: bytes, decoded: Decoded, remembered: dict[str, bytes]) -> None:
         self._file, self._offset, self._turn = place.file, place.offset, place.turn
@@ -272,7 +272,7 @@ class _Positions:
         self._counted, self._line = 0, place.line
 
     def after(self, rows: int) -> Position:
-        """Return the position behind so many rows; behind the last one, behind the whole chunk."""
+        """Return the position after so many rows; after the last one, that after the whole chunk."""
         ends = self._decoded.ends
         is_last = rows == self._decoded.batch.num_rows
         end = self._decoded.consumed if is_last else (int(ends[rows - 1]) if rows else 0)

@@ -1,8 +1,8 @@
-"""Cutting bytes into lines.
+"""Splits bytes into lines.
 
-A line ends behind its newline. In CSV a newline inside quotes ends nothing: where quotes stand as they should, their
-parity tells inside from outside for a whole chunk at once; where a stray quote stands in the middle of a field, a
-pattern walks record by record, as the CSV parser itself would.
+A line ends after its newline. In CSV a newline inside quotes does not count: if quotes are regular, their parity tells
+inside from outside for a whole chunk at once; if there is a stray quote in the middle of a field, a pattern matches
+record by record, as the CSV parser itself would.
 """
 
 import re
@@ -22,11 +22,11 @@ _QUOTE: Final = 34
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where the lines of a chunk begin and end, blank ones left out."""
+    """The offsets of the lines of a chunk, without blank ones."""
 
     starts: Offsets
     ends: Offsets
-    consumed: int  # bytes that are dealt with
+    consumed: int  # bytes in these lines and blank ones
     unclosed: bool = False  # the last line opens a quote that is never closed
 
     def line(self, data: bytes, index: int) -> bytes:
@@ -43,7 +43,7 @@ def cut_lines(data: bytes, *, at_end: bool, keep_blank: bool = False) -> Cut:
 
 
 def cut_records(data: bytes, delimiter: str, *, at_end: bool) -> Cut:
-    """Cut at every newline that is not inside quotes."""
+    """Split at every newline outside quotes."""
     if b'"' not in data:
         return cut_lines(data, at_end=at_end)
     codes = _codes(data)
@@ -81,7 +81,7 @@ def _cut(data: bytes, ends: Offsets, *, keep_blank: bool = False, unclosed: bool
 
 
 def _are_regular(codes: npt.NDArray[np.uint8], quotes: Offsets, delimiter: str) -> bool:
-    """Whether every opening quote begins a field, or continues one behind a doubled quote."""
+    """Whether every opening quote begins a field, or continues one after a doubled quote."""
     opening = quotes[::2]
     before = codes[opening[opening > 0] - 1]
     return bool(np.isin(before, (_NEWLINE, _QUOTE, ord(delimiter))).all())

@@ -1,9 +1,9 @@
-"""Writing lines to a file, exactly once.
+"""Writes lines to a file, exactly once.
 
-The position is the length of what is committed. Opening at a position cuts off whatever a killed run wrote behind it,
-and every write begins at a known offset, so rows written twice land on the same bytes. `write([])` writes nothing and
-returns where the sink stands: committed right after opening, it tells an own unfinished first write from a file that
-was there before.
+The position is the length of what is committed. Opening at a position truncates what a killed run has written beyond
+it, and every write is at a known offset, so rows written twice are the same bytes at the same place (idempotent).
+`write([])` writes nothing and returns the position: committed right after opening, it distinguishes an own unfinished
+first write from a file that existed before.
 """
 
 import errno
@@ -54,13 +54,12 @@ class LineSink(ABC):
     sync: bool = False  # force every write to the disk: survives a power cut, not only a crash
 
     def __post_init__(self) -> None:
-        """Refuse a mode that is none."""
         if self.mode not in MODES:
             raise FlowError(f"mode={quoted(self.mode)} is not known; give one of {listed(MODES)}")
 
     @property
     def position_settings(self) -> Mapping[str, object]:
-        """A position is in a file, which is cut there."""
+        """The path: a position is a length of this file."""
         return {"path": self.path}
 
     def resources(self, position: Position | None) -> tuple[Resource, ...]:
@@ -74,14 +73,14 @@ class LineSink(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """A word for tables and pictures."""
+        """A word for the kind of sink, in tables and pictures."""
 
     @abstractmethod
     def encoder(self) -> Encoder:
-        """Return how rows are written."""
+        """Return the encoder of rows."""
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Go on behind the position, or begin the file as `mode` says."""
+        """Continue after the position, or begin the file as `mode` says."""
         file = CutFile(self.path, sync=self.sync)
         encoder = self.encoder()
         try:
@@ -106,7 +105,7 @@ class CsvSink(LineSink):
     is_tabular: ClassVar[bool] = True
 
     def encoder(self) -> Encoder:
-        """Return how rows are written."""
+        """Return the encoder of rows."""
         return CsvLines()
 
 
@@ -135,12 +134,12 @@ class TextSink(LineSink):
     column: str = "line"
 
     def encoder(self) -> Encoder:
-        """Return how rows are written."""
+        """Return the encoder of rows."""
         return TextLines(self.column)
 
 
 def _begin(file: "CutFile", mode: Mode) -> int:
-    """Return the length behind which a new app writes."""
+    """Return the length after which a new app writes."""
     length = file.length()
     if length == 0:
         return 0
@@ -200,7 +199,7 @@ class LineWriter:
         return self._nulled.told()
 
     def close(self) -> None:
-        """Close the file; there is nothing left to write."""
+        """Close the file; nothing is buffered."""
         self._file.close()
 
 
@@ -208,7 +207,7 @@ class CutFile:
     """A file that is written at known offsets and can be cut back."""
 
     def __init__(self, path: str, *, sync: bool = False) -> None:
-        """Open the file for writing, creating it if it is not there."""
+        """Open the file for writing, or create it."""
         self.path, self._sync = path, sync
         self.existed = os.path.exists(path)
         try:
@@ -221,10 +220,10 @@ class CutFile:
             raise no_access(path, failure, "written") from failure
 
     def lock(self) -> None:
-        """Keep others from writing, or raise if one does: the lock lasts until the file is closed.
+        """Lock the file until it is closed; raises if another process has it locked.
 
-        The lock files of `locks.py` cannot tell that two names are of one file, as those of a hard link or of a mount
-        are, and there is none in a directory that may not be written.
+        The lock files of `locks.py` cannot see that two names are one file, as with hard links and mounts, and there is
+        none in a read-only directory.
         """
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             return  # a device or a pipe, which may have any number of writers
@@ -255,7 +254,7 @@ class CutFile:
         return os.fstat(self._file).st_size
 
     def cut(self, length: int) -> None:
-        """Drop everything behind `length`; a file that is shorter has lost committed rows."""
+        """Truncate to `length`; a shorter file has lost committed rows."""
         if self.length() < length:
             what = f"has only {self.length()} bytes" if self.existed else "is gone"
             raise ConnectorError(
@@ -285,13 +284,12 @@ class CutFile:
         return os.pread(self._file, 1, self.length() - 1) == b"\n"
 
     def close(self) -> None:
-        """Let go of the file."""
         os.close(self._file)
 
     def _restore(self, length: int) -> None:
         try:
             os.ftruncate(self._file, length)
-        except OSError:  # opening at the committed position cuts it, if it cannot be done now
+        except OSError:  # opening at the committed position truncates it later
             return
 
 

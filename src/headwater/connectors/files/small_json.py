@@ -1,8 +1,8 @@
-"""A few JSON lines at a time, without Arrow's reader.
+"""Parses a few JSON lines without Arrow's reader.
 
-Arrow's JSON reader hands every block to threads of its own, also if it is told not to: 0.3 ms for a single line, which
-a row that comes alone has to wait for. Here lines are decoded on the calling thread. What is not plainly the same to
-both, this leaves to Arrow: `None` says nothing about the lines.
+Arrow's JSON reader hands every block to threads of its own, even if told not to: 0.3 ms for a single line, by which a
+row that comes alone is delayed. Here lines are decoded on the calling thread. Lines that Arrow might read differently
+are left to it: then `None` is returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +19,10 @@ INT64: Final = 1 << 63
 
 
 class FewRows:
-    """Reads lines in these columns."""
+    """A reader of lines in these columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Look at the columns once: of a few rows, each look would take longer than reading them."""
+        """Inspect the columns once: with few rows, that would take longer than parsing."""
         self.schema = schema
         self._is_plain = len(set(schema.names)) == len(schema.names)
         self._is_plain &= all(field.nullable and field.type.id in _PLAIN for field in schema)
@@ -31,7 +31,7 @@ class FewRows:
         self._instants = [nth for nth, field in enumerate(schema) if pa.types.is_timestamp(field.type)]
 
     def read(self, data: bytes) -> pa.Table | None:
-        """Return the rows of these lines, just as Arrow's reader would; None to have it asked."""
+        """Return the rows of these lines, exactly as Arrow's reader would; None if that has to read them."""
         if not self._is_plain or data.count(b"\n", 0, -1) >= FEW_ROWS or b"\\" in data:  # an escape may hide a name
             return None
         try:
@@ -54,7 +54,7 @@ class FewRows:
             if named:
                 values = [row[name] for row in rows if name in row]
                 if named > len(values) or not (is_plain and all(is_plain(value, data) for value in values)):
-                    return False  # a name may be there twice in one row, or a value not be what it seems
+                    return False  # a name may be in one row twice, or a value not be what it seems
         return True
 
 

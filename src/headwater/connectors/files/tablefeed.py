@@ -1,7 +1,7 @@
-"""Reading Parquet files, row group by row group.
+"""Reads Parquet files, one row group after the other.
 
-A position is a file's name, a row group and the rows of it that are done with. A file whose columns differ from the
-first one's is refused; a directory that is followed is expected to get its files by renaming, complete.
+A position is a file's name, a row group and the number of its rows that are done. A file whose columns differ from the
+first one's is refused; files must come into a followed directory complete, by renaming.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from headwater.model.errors import ConnectorError, SchemaMismatch
 from headwater.model.quoting import brief, cause, quoted
 
 BATCH_ROWS: Final = 16_384
-# What pyarrow raises for bytes that are no Parquet file, or no longer one; names and texts in it may be no UTF-8.
+# What pyarrow raises for bytes that are not a valid Parquet file; names and texts in it may not be UTF-8.
 _DAMAGED: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 class _Rest:
-    """What is left of one file, and where it stands."""
+    """The rest of one file, from a position on."""
 
     def __init__(self, path: str, known: KnownColumns, turn: int, group: int, row: int) -> None:
         self.path, self.turn = path, turn
@@ -44,8 +44,8 @@ class _Rest:
     def next(self) -> tuple[pa.RecordBatch, int, int] | None:
         """Return rows with the group and row they begin at; None at the end of the file.
 
-        They are looked at whole, a millisecond for each batch: a page that is damaged may well be read, and give texts
-        that are no UTF-8, or numbers beyond their type, at which what comes after would fail.
+        They are validated completely, a millisecond per batch: a damaged page may be readable, and give texts that are
+        not UTF-8, or numbers beyond their type, which would fail later.
         """
         try:
             found = next(self._batches, None)
@@ -97,7 +97,7 @@ class TableFeed:
     def __init__(
         self, files: FileList, known: KnownColumns, *, follow: bool, loop: bool, position: Position | None
     ) -> None:
-        """Go on behind the position, or at the first row of the first file."""
+        """Continue after the position, or begin at the first row of the first file."""
         self._files, self._known, self._follow, self._loop = files, known, follow, loop
         self._rest: _Rest | None = None
         self._last = ""
@@ -109,7 +109,6 @@ class TableFeed:
             self._rest = _Rest(first, known, 0, 0, 0)
 
     def pull(self, rows_max: int) -> Piece | Waiting | None:
-        """Return the next rows."""
         while True:
             if self._rest is None and not self._next_file(0):
                 return Waiting()
@@ -128,7 +127,7 @@ class TableFeed:
         return self._news.told()
 
     def close(self) -> None:
-        """Close the file at hand."""
+        """Close the present file."""
         if self._rest is not None:
             self._rest.close()
             self._rest = None

@@ -1,10 +1,10 @@
-"""Writing Parquet files, exactly once.
+"""Writes Parquet files, exactly once.
 
 Rows go to `part-00000001.parquet`, `part-00000002.parquet` and so on, each full but the last. A write that finds the
-last part not yet full writes it anew, longer: the new one is made under a hidden name, the old one is put aside under
-another (`_part-00000001.500rows`), and the new one takes its place. Putting aside and not replacing is what makes it
-undoable: until the engine has committed the new position, opening at the old one puts the old part back. Readers pass
-over names that begin with an underscore, so they never see a row twice.
+last part not yet full writes a longer one: it is made under a hidden name, the old one is renamed
+(`_part-00000001.500rows`), and the new one takes its place. Since the old one is kept, this can be undone: until the
+engine has committed the new position, opening at the old one restores the old part. Readers skip names that begin with
+an underscore, so they never see a row twice.
 """
 
 import os
@@ -47,7 +47,6 @@ class ParquetSink:
     sync: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if self.mode not in MODES:
             raise FlowError(f"mode={quoted(self.mode)} is not known; give one of {listed(MODES)}")
         if self.rows_per_file < 1:
@@ -55,17 +54,17 @@ class ParquetSink:
 
     @property
     def position_settings(self) -> Mapping[str, object]:
-        """A position is in a directory, which is brought back to it."""
+        """The directory: a position is a state of its files."""
         return {"directory": self.directory}
 
     def resources(self, position: Position | None) -> tuple[Resource, ...]:
-        """The directory, whatever it is called."""
+        """The directory by its real path."""
         advice = "give each a directory of its own"
         path = os.path.realpath(self.directory)
         return (Resource(kind=ResourceKind.DIRECTORY, name=path, harm=OVERWRITING, advice=advice),)
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Bring the directory back to the position, or begin it as `mode` says."""
+        """Restore the directory to the position, or begin it as `mode` says."""
         parts = _Parts(self.directory, sync=self.sync)
         if position is None:
             number, writer = _begin(parts, self.mode), new_writer()
@@ -80,7 +79,7 @@ class ParquetSink:
 
 
 def _begin(parts: "_Parts", mode: Mode) -> int:
-    """Return the number behind which a new app writes."""
+    """Return the part number after which a new app writes."""
     numbers = parts.numbers()
     if numbers and mode == "error":
         raise ConnectorError(
@@ -107,26 +106,26 @@ class ParquetWriter:
         """Go on behind part `number`, or inside it if it has a tail."""
         self._parts, self._rows_per_file, self._number, self._writer = parts, rows_per_file, number, writer
         self._tail, self._schema = tail, schema
-        self._aside: str | None = None  # the last part as it was before the latest write
+        self._aside: str | None = None  # where the last part was put before the latest write
 
     def write(self, batches: list[pa.RecordBatch]) -> Position:
-        """Write the rows and return the position behind them."""
+        """Write the rows and return the position after them."""
         filled = [roomy(batch) for batch in batches if batch.num_rows]
         if filled:
             self._refuse_other_columns(filled)
-            self._drop_aside()  # the write before this one is committed, so nobody goes back behind it
+            self._drop_aside()  # the previous write is committed, so its undo is not needed
             try:
                 self._add(pa.Table.from_batches(filled).replace_schema_metadata(None))
             except ConnectorError:
                 self._parts.restore(self._number, self._rows_in_tail())
                 self._aside = None
                 raise
-        # The schema as it came: read back from a file, some types are others (seconds become milliseconds).
+        # The schema as it came: read back from a file, some types differ (seconds become milliseconds).
         schema = None if self._schema is None else self._schema.serialize().to_pybytes()
         return {"parts": self._number, "rows": self._rows_in_tail(), "schema": schema, "writer": self._writer}
 
     def close(self) -> None:
-        """Nothing is open between writes."""
+        """Do nothing: no file is open between writes."""
 
     def _rows_in_tail(self) -> int:
         return 0 if self._tail is None else self._tail.num_rows
@@ -137,7 +136,7 @@ class ParquetWriter:
             self._aside = None
 
     def _add(self, rows: pa.Table) -> None:
-        """Write the last part anew with as many of the rows as it takes, then further parts for the rest."""
+        """Write the last part anew with as many of the rows as fit, then further parts for the rest."""
         before = self._rows_in_tail()
         number = self._number if before else self._number + 1
         waiting = rows if self._tail is None else pa.concat_tables([self._tail, rows])
@@ -185,12 +184,12 @@ class _Parts:
         return f"part-{number:08d}.parquet"
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the parts that are there."""
+        """Return the numbers of the existing parts."""
         found = (_PART.fullmatch(name) for name in os.listdir(self.directory))
         return sorted(int(match[1]) for match in found if match is not None)
 
     def put(self, number: int, rows: pa.Table, rows_before: int) -> str | None:
-        """Make the part hold these rows; return where the one that held the first of them was put aside."""
+        """Write the rows as this part; return the new path of the old part that had the first of them, if any."""
         stream = pa.BufferOutputStream()
         pq.write_table(rows, stream)
         unfinished, place = self._path(f"_part-{number:08d}.unfinished"), self._path(self.name(number))
@@ -237,7 +236,7 @@ class _Parts:
             mark(self.directory, writer)
 
     def restore(self, parts: int, rows: int) -> None:
-        """Undo what was written behind the position: put back its last part, remove everything later."""
+        """Undo what was written after the position: restore its last part, remove all later ones."""
         for name in sorted(os.listdir(self.directory)):
             aside, part = _ASIDE.fullmatch(name), _PART.fullmatch(name)
             if aside is not None and (int(aside[1]), int(aside[2])) == (parts, rows):

@@ -1,1 +1,1 @@
-"""MQTT: what is committed is acknowledged, what is written has been answered for."""
+"""MQTT: committed messages are acknowledged, and a write ends when the broker has acknowledged it."""

@@ -1,7 +1,7 @@
-"""Where a broker is and how to be let in: URLs, passwords, certificates.
+"""The address and the credentials of a broker: URLs, passwords, certificates.
 
-A password is wrapped as soon as it is seen and never shown again: not in a repr, an error, a log or a picture. It may
-stand in the URL, but there it is in shell histories and process lists; `password_file` or the environment is better.
+A password is wrapped at once and never shown: not in a repr, an error, a log or a picture. It may be in the URL, but
+there it is in shell histories and process lists; `password_file` or the environment is better.
 """
 
 import os
@@ -25,12 +25,11 @@ Path = str | os.PathLike[str]
 
 
 class Secret:
-    """A text that does not show itself."""
+    """A text that its repr does not show."""
 
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        """Hide the text."""
         self._text = text
 
     def reveal(self) -> str:
@@ -38,33 +37,30 @@ class Secret:
         return self._text
 
     def __repr__(self) -> str:
-        """Show that there is one."""
+        """Show only that there is one."""
         return "'***'"
 
     def __eq__(self, other: object) -> bool:
-        """Two are alike if they hide the same."""
         return isinstance(other, Secret) and self._text == other._text
 
     def __hash__(self) -> int:
-        """Go by what is hidden."""
         return hash(self._text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Whom to trust, and how to prove who we are. Without `ca` the system's authorities are trusted."""
+    """The trusted authorities and our own certificate. Without `ca` the system's authorities are trusted."""
 
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a key that belongs to nothing."""
+        """Refuse a key without a certificate."""
         if self.key is not None and self.cert is None:
             raise FlowError("tls_key= is the key of a certificate; give tls_cert= as well")
 
     def context(self) -> ssl.SSLContext:
-        """Read the certificates."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as failure:
@@ -82,7 +78,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A broker, and how to be let in."""
+    """A broker, with the credentials for it."""
 
     host: str
     port: int
@@ -97,7 +93,7 @@ class Address:
         return f"{'mqtt' if self.tls is None else 'mqtts'}://{host}:{self.port}"
 
     def client(self, client_id: str) -> Resource:
-        """Return what a client holds at the broker: its id, with which only one is let in."""
+        """Return the client id as a resource: the broker lets in only one client with it."""
         host = "127.0.0.1" if self.host in ("localhost", "::1") else self.host.lower()
         return Resource(
             kind=ResourceKind.NAME,
@@ -108,11 +104,11 @@ class Address:
 
     @property
     def is_exposed(self) -> bool:
-        """Whether others may listen on the way to the broker."""
+        """Whether the connection can be eavesdropped on."""
         return self.tls is None and self.host != "localhost" and not self.host.startswith(("127.", "::1"))
 
     def credentials(self) -> tuple[str | None, str | None]:
-        """Return user name and password as they are now; a file may have been changed since."""
+        """Return user name and password as they are at present; their file may have changed."""
         username = self.username if self.username is not None else os.environ.get(USERNAME_VARIABLE)
         if username is None:
             return None, None
@@ -145,9 +141,9 @@ def parsed_url(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> tuple[Address, str]:
-    """Return the broker and the topic that `mqtt://[user[:password]@]host[:port]/topic/levels` names.
+    """Return the broker and the topic of `mqtt://[user[:password]@]host[:port]/topic/levels`.
 
-    All behind the slash is the topic, `#` and `+` included; percent signs are decoded. `mqtts://` means TLS.
+    All after the slash is the topic, including `#` and `+`; percent signs are decoded. `mqtts://` means TLS.
     """
     scheme, separator, rest = url.partition("://")
     if scheme not in ("mqtt", "mqtts") or not separator:

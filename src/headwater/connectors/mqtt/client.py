@@ -1,13 +1,13 @@
-"""paho's MQTT client, but what lets a broker forget a message is sent only when we say so.
+"""paho's MQTT client, but packets that let a broker forget a message are sent only on request.
 
-At QoS 1 that is PUBACK, and paho's manual acknowledgements would be all it takes. At QoS 2 it is PUBREC. paho sends it
-as soon as a message is there, keeps the message in memory and shows it when the broker's PUBREL comes: killed in
-between, it would have lost the message for good. So a message of QoS 2 is shown here when it comes, PUBREC follows when
-it is stored, and PUBREL is told of, so that PUBCOMP can wait until the packet id is forgotten. A broker may refuse a
-message in PUBREC, which paho does not look at; that is told of as well. Messages are decoded here, without MQTT 5's
-properties, which nobody asks for and which take paho most of its time.
+At QoS 1 that is PUBACK, for which paho's manual acknowledgements would do. At QoS 2 it is PUBREC. paho sends it as soon
+as a message arrives, keeps the message in memory and passes it on when the broker's PUBREL comes: killed in between, it
+would lose the message. So here a message of QoS 2 is passed on when it arrives, PUBREC follows when it is stored, and
+PUBREL is reported, so that PUBCOMP can wait until the packet id is forgotten. A broker may refuse a message in PUBREC,
+which paho ignores; that is reported as well. Messages are decoded here, without MQTT 5's properties, which are not
+needed and take paho most of its time.
 
-This overrides what paho calls private, the same in its versions 2.1 and 2.2. The tests watch it on the wire.
+This overrides what paho calls private, the same in its versions 2.1 and 2.2. The tests check it on the wire.
 """
 
 import secrets
@@ -39,7 +39,7 @@ _REFUSED_FROM: Final = 0x80  # reason codes from here on are failures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Will:
-    """What the broker sends for us if we vanish without saying goodbye."""
+    """The message that the broker publishes if this client is lost without a DISCONNECT."""
 
     topic: str
     payload: bytes
@@ -49,18 +49,18 @@ class Will:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSession:
-    """How a client introduces itself."""
+    """The parameters of a client's session."""
 
     client_id: str
     version: Version
     keepalive_s: int
     kept: Kept  # whether the broker keeps the session for our next connection, or even our next run
-    expiry_s: int  # for how long; MQTT 3.1.1 leaves that to the broker
-    inflight: int  # messages that may be under way to us without an acknowledgement
+    expiry_s: int  # how long it is kept; with MQTT 3.1.1 the broker decides
+    inflight: int  # messages to us that may be unacknowledged
     will: Will | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no broker would understand."""
+        """Refuse what no broker accepts."""
         if self.version not in _PROTOCOLS:
             raise FlowError(f"version={quoted(self.version)} of MQTT is not known; give '3.1.1' or '5'")
         if not 1 <= self.keepalive_s <= KEEPALIVE_S_MAX:
@@ -72,11 +72,11 @@ class ClientSession:
 
     @property
     def clean_start(self) -> bool | Literal[3]:
-        """What MQTT 5 is told: whether to begin anew always, with the first connection of this client, or never."""
+        """MQTT 5's clean start: with every connection, with the first connection of this client, or never."""
         return MQTT_CLEAN_START_FIRST_ONLY if self.kept == "while running" else self.kept == "never"
 
     def properties(self) -> Properties | None:
-        """Return what MQTT 5 lets a client say at the start."""
+        """Return the properties of MQTT 5's CONNECT."""
         if self.version != "5":
             return None
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class ClientSession:
 
 
 def whole_seconds(given: str | timedelta, what: str) -> int:
-    """Return a duration as MQTT writes it."""
+    """Return a duration in MQTT's unit."""
     seconds = duration_us(given) // SECOND
     if seconds >= NEVER_EXPIRES:
         raise FlowError(f"{what}={quoted(given)} is too long; MQTT counts up to {NEVER_EXPIRES} seconds")
@@ -94,13 +94,13 @@ def whole_seconds(given: str | timedelta, what: str) -> int:
 
 
 def new_client_id() -> str:
-    """Make an id that nobody else has; every broker takes 23 letters and digits."""
+    """Make a unique id of 23 letters and digits, which every broker accepts."""
     return f"headwater{secrets.token_hex(7)}"
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingMessage:
-    """A message as it came."""
+    """A message as it was received."""
 
     topic: bytes
     payload: bytes
@@ -111,7 +111,7 @@ class IncomingMessage:
 
 
 def decoded_publish(first: int, packet: bytes, *, has_properties: bool) -> IncomingMessage | None:
-    """Return the message of a PUBLISH packet, of which `first` is the first byte; None if it is broken."""
+    """Decode a PUBLISH packet, of which `first` is the first byte; None if it is invalid."""
     qos = first >> 1 & 3
     at = 2 + int.from_bytes(packet[:2], "big")
     topic = packet[2:at]
@@ -128,7 +128,7 @@ def decoded_publish(first: int, packet: bytes, *, has_properties: bool) -> Incom
 
 
 def _variable_length(encoded: bytes) -> tuple[int, int]:
-    """Return a number in MQTT's form of seven bits a byte, and of how many bytes it is; of none if it does not end."""
+    """Decode a variable byte integer; return it and its number of bytes, which is 0 if it does not end."""
     value = 0
     for digits, byte in enumerate(encoded, 1):
         value |= (byte & 0x7F) << 7 * (digits - 1)
@@ -138,10 +138,10 @@ def _variable_length(encoded: bytes) -> tuple[int, int]:
 
 
 class LateClient(Client):
-    """A client that acknowledges nothing by itself."""
+    """A client that acknowledges only on request."""
 
     def __init__(self, session: ClientSession, context: ssl.SSLContext | None) -> None:
-        """Prepare a client; nothing is connected."""
+        """Prepare a client; it does not connect yet."""
         cleans = None if session.version == "5" else session.kept != "always"
         super().__init__(
             CallbackAPIVersion.VERSION2,
@@ -156,7 +156,7 @@ class LateClient(Client):
         self.on_refused: Callable[[int, int], None] = lambda packet_id, reason: None
         self.on_pong: Callable[[int], None] = lambda number: None
         self.on_trouble: Callable[[str], None] = lambda told: None
-        self.shown = 0  # messages that have come
+        self.shown = 0  # messages passed on
         self._pings = self._pongs = 0
         self._has_properties = session.version == "5"
         self.on_socket_open = _send_at_once
@@ -168,16 +168,16 @@ class LateClient(Client):
             self.will_set(will.topic, will.payload, will.qos, will.retain)
 
     def received(self, packet_id: int) -> None:
-        """Tell the broker that a message of QoS 2 is ours now: PUBREC."""
+        """Send PUBREC: a message of QoS 2 is stored here."""
         self._send_pubrec(packet_id)
 
     def ping(self) -> int:
-        """Ask for a sign that the broker has dealt with everything we sent before; `on_pong` is told this number."""
+        """Send a ping; its answer, with this number, says that the broker has processed all that we sent before."""
         self._send_pingreq()
         return self._pings
 
     def reconnect(self) -> MQTTErrorCode:
-        """Connect anew; nobody answers the pings of the connection before."""
+        """Connect anew; pings of the previous connection will not be answered."""
         self._pongs = self._pings
         return super().reconnect()
 
@@ -213,14 +213,14 @@ class LateClient(Client):
         return super()._handle_pubrec()
 
     def _easy_log(self, level: LogLevel, fmt: str, *args: Any) -> None:
-        if level == LogLevel.MQTT_LOG_ERR:  # the rest is one line for every packet, which costs as much as reading it
+        if level == LogLevel.MQTT_LOG_ERR:  # the rest is one line per packet, which takes as long as reading it
             self.on_trouble(fmt % args)
 
 
 def _send_at_once(client: Client, userdata: Any, connection: Any) -> None:
-    """Let small packets leave at once, not gathered until the broker has answered the ones before."""
+    """Send small packets at once (TCP_NODELAY), not collected until the broker has acknowledged earlier ones."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _nobody_waits(client: Client, userdata: Any, connection: Any) -> None:
-    """Keep paho from writing as soon as there is something: the link's loop looks for itself."""
+    """Keep paho from writing as soon as it can; the link's loop decides."""

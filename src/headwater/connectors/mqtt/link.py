@@ -1,11 +1,10 @@
-"""The connection to a broker, kept up by a thread of its own.
+"""The connection to a broker, maintained by a thread of its own.
 
-A broker that cannot be reached is tried again for as long as it takes. What waiting cannot mend is an error at once: a
-wrong password, a certificate that does not verify, a topic that is not allowed. Only when the broker has let us in
-before with the same settings is even a refusal taken for an outage, since brokers come back before the database with
-their passwords does.
+An unreachable broker is retried without limit. What waiting cannot cure is an error at once: a wrong password, a
+certificate that does not verify, a topic that is not allowed. Only if the broker has accepted us before with the same
+settings is even a refusal treated as an outage, since brokers come back before the database with their passwords does.
 
-paho runs on this thread alone: whatever else wants to send leaves it in a queue and wakes the link.
+paho runs on this thread alone: others queue what they want to send, and wake the link.
 """
 
 import logging
@@ -31,12 +30,12 @@ from headwater.model.errors import ConnectorError
 
 log = logging.getLogger(__name__)
 
-ANSWER_S: Final = 10.0  # for a broker that took the connection to say hello
-ROUND_S: Final = 1.0  # how often paho looks whether a ping is due
-CLOSE_S: Final = 2.0  # for saying goodbye
-PACKETS_PER_ROUND: Final = 256  # read before what waits to be sent gets its turn
+ANSWER_S: Final = 10.0  # for the CONNACK of a broker that has accepted the connection
+ROUND_S: Final = 1.0  # between paho's checks whether a ping is due
+CLOSE_S: Final = 2.0  # for the goodbye
+PACKETS_PER_ROUND: Final = 256  # read before waiting messages are sent
 
-# Refusals that pass: server unavailable, server busy, quota exceeded, connection rate exceeded.
+# Temporary refusals: server unavailable, server busy, quota exceeded, connection rate exceeded.
 _PASSING: Final = frozenset({0x88, 0x89, 0x97, 0x9F})
 _PASSWORD: Final = "check user name and password (username=, password_file=) and what the broker allows them"
 _ADVICE: Final = {
@@ -45,7 +44,7 @@ _ADVICE: Final = {
     0x86: _PASSWORD,
     0x87: _PASSWORD,
 }
-# Why a broker of MQTT 5 ends a connection, where the next one would end the same way.
+# Reasons of a MQTT 5 broker for a disconnect that would end the next connection too.
 _FINAL: Final = {
     0x8E: "another client connected with our client id; give each flow its own client_id=, or none",
     0x95: "a message was larger than the broker takes; send less in one, or raise its limit",
@@ -53,32 +52,32 @@ _FINAL: Final = {
     0x9B: "the broker does not know this quality of service; give a lower qos=",
     0x9E: "the broker has no shared subscriptions; leave out shared=",
 }
-_ALERT: Final = "_ALERT_"  # in what OpenSSL says when the broker does not take our certificate
+_ALERT: Final = "_ALERT_"  # part of OpenSSL's error when the broker rejects our certificate
 _RESET: Final = "Connection reset"
 _NONSENSE: Final = (MQTTException, struct.error, ValueError, IndexError, KeyError)  # what paho raises for bad packets
 
 
 class BrokerLinkListener(Protocol):
-    """Who uses a link. Every method is called on the link's thread."""
+    """The user of a link. Every method is called on the link's thread."""
 
     def connected(self, client: LateClient, kept: bool, limits: Properties) -> None:
-        """The broker has let us in; `kept` says whether it still has our session."""
+        """Handle a new connection; `kept` says whether the broker still has our session."""
         ...
 
     def has_room(self) -> bool:
-        """Whether more may be read from the broker now; who answers no wakes the link when that changes."""
+        """Whether more may be read from the broker; if not, the listener wakes the link when that changes."""
         ...
 
     def send(self, client: LateClient) -> None:
-        """Give the client what waits to be sent."""
+        """Send what waits."""
         ...
 
     def lost(self) -> None:
-        """The connection is gone; the next one comes by itself."""
+        """Handle the loss of the connection; the link makes another."""
         ...
 
     def failed(self, failure: ConnectorError) -> None:
-        """The link has given up for good."""
+        """Handle the final failure of the link."""
         ...
 
 
@@ -92,7 +91,7 @@ class BrokerLink:
         listener: BrokerLinkListener,
         prepare: Callable[[LateClient], None],
     ) -> None:
-        """Prepare; `prepare` sets what the client calls. Certificates are read now, and nothing is connected."""
+        """Prepare; `prepare` sets the client's callbacks. Certificates are read here; nothing is connected yet."""
         self.address, self._session, self._listener = address, session, listener
         self._client = LateClient(session, None if address.tls is None else address.tls.context())
         prepare(self._client)
@@ -107,8 +106,8 @@ class BrokerLink:
         self._is_up = False
         self._was_up = False
         self._has_warned = False
-        self._refusal: ConnectorError | None = None  # beyond mending
-        self._reason = ""  # why the connection in hand ended, as far as it was told
+        self._refusal: ConnectorError | None = None  # final
+        self._reason = ""  # why the present connection ended, if known
         self._thread = threading.Thread(target=self._run, name=f"mqtt-{session.client_id}", daemon=True)
 
     def start(self) -> None:
@@ -116,10 +115,10 @@ class BrokerLink:
         self._thread.start()
 
     def wake(self) -> None:
-        """Tell that there is something to send."""
+        """Wake the link, as there is something to send."""
         try:
             self._mouth.send(b"!")
-        except OSError:  # full, so it will wake anyway; or closed, so nobody is there
+        except OSError:  # full, so it will wake anyway; or closed
             return
 
     def told(self) -> str:
@@ -132,7 +131,7 @@ class BrokerLink:
         return f"connecting to {where}{self._outage.told()}"
 
     def close(self) -> None:
-        """Say goodbye, if the broker is there to hear it."""
+        """Disconnect, with a goodbye if the broker is connected."""
         self._closing.set()
         if self._thread.ident is None:
             self._let_go()
@@ -153,7 +152,7 @@ class BrokerLink:
                     self._listener.failed(self._refusal)
                     break
                 self._closing.wait(self._outage.rest_s())
-        except Exception as failure:  # ours: it must be heard where the rows are waited for
+        except Exception as failure:  # ours: it must be reported where rows are waited for
             log.exception("the link to %s broke", self.address)
             self._listener.failed(
                 ConnectorError(f"{self.address}: internal error: {type(failure).__name__}: {failure}")
@@ -177,7 +176,7 @@ class BrokerLink:
             self._on_tls_failure(failure)
         except UnicodeError as failure:
             self._refusal = ConnectorError(f"{self.address} is not the name of a host: {failure}; correct the URL")
-        except ConnectorError as failure:  # what we need to be let in cannot be read, perhaps for now
+        except ConnectorError as failure:  # our credentials cannot be read, perhaps for now
             self._refuse_unless_known(failure)
         except (OSError, *_NONSENSE) as failure:
             self._reason = self._reason or str(failure) or type(failure).__name__
@@ -202,7 +201,7 @@ class BrokerLink:
         )
 
     def _explained(self) -> str:
-        """Say why the connection ended; of one that never was, what that often means."""
+        """Return why the connection ended, or a hint if it was never accepted."""
         hung_up = not self._reason or _RESET in self._reason
         if self._was_up or not hung_up:
             return self._reason or "the connection was lost"
@@ -224,10 +223,10 @@ class BrokerLink:
             client.loop_write()
             client.loop_misc()
         if self._is_up and self._closing.is_set():
-            self._listener.send(client)  # what is stored should not come again for want of a last word
+            self._listener.send(client)  # a last acknowledgement keeps what is stored from being sent again
 
     def _wait(self, poller: select.poll, connection: Any) -> None:
-        """Wait until there is something to read or to send, and read it."""
+        """Wait until there is something to read or to send, and read."""
         may_read, may_write = self._listener.has_room(), self._client.want_write()
         poller.register(connection, (select.POLLIN if may_read else 0) | (select.POLLOUT if may_write else 0))
         unread = may_read and isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
@@ -260,7 +259,7 @@ class BrokerLink:
             self._refuse_unless_known(ConnectorError(f"{self.address} refuses the connection: {reason}; {advice}"))
 
     def _refuse_unless_known(self, failure: ConnectorError) -> None:
-        """Give up, unless the broker has let us in before."""
+        """Give up, unless the broker has accepted us before."""
         if self._was_up:
             self._reason = str(failure)
         else:

@@ -1,7 +1,7 @@
-"""From the payloads of messages to rows, a whole backlog at a time.
+"""Decodes the payloads of messages into rows, a whole backlog at a time.
 
-A message is one row: a JSON object, a text, or plain bytes; a SenML pack is a row for each of its records. A message
-that is none is told with its topic and the reason, or, if the user wishes so, left out and counted.
+A message is one row: a JSON object, a text, or plain bytes; a SenML pack is a row per record. An invalid message is
+reported with its topic and the reason, or, on request, left out and counted.
 """
 
 from collections.abc import Sequence
@@ -32,19 +32,19 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MqttMessage:
-    """A message as it came; without a payload if that was too large to be kept."""
+    """A message as it came; without its payload if that was too large."""
 
     topic: str
     payload: bytes
     retained: bool
     arrived_us: int
-    receipt: Receipt | None  # None at QoS 0, which nobody acknowledges
+    receipt: Receipt | None  # None at QoS 0, which has no acknowledgements
     problem: str | None = None  # why it is no row, if that was clear on arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Rows, the number of the payload that each is from, and the payloads that are no rows."""
+    """Rows, the number of the payload of each, and the invalid payloads."""
 
     batch: pa.RecordBatch
     origins: Numbers
@@ -52,7 +52,7 @@ class Parsed:
 
 
 class Payloads(Protocol):
-    """One way to write rows as payloads."""
+    """One way in which rows are written as payloads."""
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -60,12 +60,12 @@ class Payloads(Protocol):
         ...
 
     def parse(self, payloads: Sequence[bytes], now_us: int) -> Parsed:
-        """Return the rows of all payloads that are rows."""
+        """Return the rows of all valid payloads."""
         ...
 
 
 class JsonPayloads:
-    """A JSON object each."""
+    """Payloads that are JSON objects."""
 
     def __init__(self, known: KnownColumns) -> None:
         """Read the known columns, or learn them."""
@@ -78,7 +78,7 @@ class JsonPayloads:
         return self._known.schema
 
     def parse(self, payloads: Sequence[bytes], now_us: int) -> Parsed:
-        """Parse all objects at once, as lines; each by itself is known to be one."""
+        """Parse all objects at once, as lines, after checking that each is one."""
         bad = {at: why for at, payload in enumerate(payloads) if (why := _no_object(payload)) is not None}
         objects = [at for at in range(len(payloads)) if at not in bad]
         if not objects:
@@ -95,7 +95,7 @@ class JsonPayloads:
 
 
 class TextPayloads:
-    """A text each, without the newline it may end in."""
+    """Payloads that are texts, without the newline at their end."""
 
     schema: Final = TextFormat.schema
 
@@ -112,17 +112,17 @@ class TextPayloads:
 
 
 class BytePayloads:
-    """Whatever they are."""
+    """Payloads of any bytes."""
 
     schema: Final = BYTES_SCHEMA
 
     def parse(self, payloads: Sequence[bytes], now_us: int) -> Parsed:
-        """Take them as they are."""
+        """Return the payloads as they are."""
         return _one_each(pa.array(payloads, pa.binary()), self.schema)
 
 
 class SenmlPayloads:
-    """A SenML pack each."""
+    """Payloads that are SenML packs."""
 
     schema: Final = senml.SCHEMA
 
@@ -133,7 +133,7 @@ class SenmlPayloads:
 
 
 def payloads_of(form: MessageFormat, known: KnownColumns) -> Payloads:
-    """Return how payloads of this form are read."""
+    """Return the parser of payloads of this form."""
     match form:
         case "json":
             return JsonPayloads(known)
@@ -147,7 +147,7 @@ def payloads_of(form: MessageFormat, known: KnownColumns) -> Payloads:
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """The rows of the first so many messages, and how many of these were left out."""
+    """The rows of the first `messages` messages, and how many of these were left out."""
 
     batch: pa.RecordBatch
     messages: int
@@ -155,15 +155,14 @@ class ReadRows:
 
 
 class MessageReader:
-    """Messages in, rows out, with columns for what is not in the payload."""
+    """Messages in, rows out, with columns for the topic and the retain flag."""
 
     def __init__(
         self, form: MessageFormat, known: KnownColumns, *, topic_column: str | None, retained_column: str | None
     ) -> None:
-        """Read payloads of this form."""
         self._payloads, self._known = payloads_of(form, known), known
         self._topic_column, self._retained_column = topic_column, retained_column
-        self._rows_each = 1.0  # how many rows a message had lately
+        self._rows_each = 1.0  # the recent number of rows per message
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -172,17 +171,17 @@ class MessageReader:
         return None if inside is None else pa.schema([*inside, *self._extra_fields()])
 
     def remembered(self) -> dict[str, bytes]:
-        """Return the part of a position that keeps what was learnt of the columns."""
+        """Return the part of a position with the inferred columns."""
         return self._known.remembered()
 
     def fitting(self, rows_max: int) -> int:
-        """Return how many messages are likely to be so many rows."""
+        """Return the number of messages that probably have so many rows."""
         return max(1, int(rows_max / self._rows_each))
 
     def read(self, messages: Sequence[MqttMessage], rows_max: int, now_us: int, *, skip_bad: bool) -> ReadRows:
         """Return the rows of the first messages: up to `rows_max`, but all of one message, and up to a bad one.
 
-        A bad message that comes first is an error, unless such are skipped.
+        A bad message that comes first is an error, unless they are skipped.
         """
         if not messages:
             return ReadRows(_empty(self.schema), 0, 0)
@@ -233,7 +232,7 @@ class MessageReader:
 
 
 def _messages_within(origins: Numbers, messages: int, rows_max: int) -> int:
-    """Return how many of the messages have at most so many rows together; one has always room."""
+    """Return how many of the messages have at most so many rows in total, at least one message."""
     if len(origins) <= rows_max:
         return messages
     return max(1, int(origins[rows_max]))
@@ -256,7 +255,7 @@ def _no_object(payload: bytes) -> str | None:
 
 
 def _one_line(payload: bytes) -> bytes:
-    """Return valid JSON without the newlines that may stand between its parts, and with one at its end."""
+    """Return valid JSON with newlines between its parts replaced, and one at its end."""
     return payload.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
 
 

@@ -1,8 +1,8 @@
-"""Options behind a broker's address: `mqtts://host/topic?qos=2&tls_ca=ca.pem`, under the names that the arguments have.
+"""Options in a broker's address: `mqtts://host/topic?qos=2&tls_ca=ca.pem`, named as the arguments are.
 
-An address is what people have at hand where there is no code: on the command line, in a setting. So all that concerns
-the connection can be said in it, and goes before what the code says. What a row is stays with the code. A password has
-no option: it would be in histories and process lists; the name of its file has one.
+Where there is no code, as on the command line or in a setting, there is only an address. So everything about the
+connection can be in it, and takes precedence over the code. The form of a row stays in the code. A password cannot be
+an option, as it would be in histories and process lists; the name of its file can.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from headwater.connectors.mqtt.topics import checked_name
 from headwater.model.errors import FlowError
 from headwater.model.quoting import listed, quoted
 
-Read = Callable[[str, str], Any]  # of an option's name and what was written
+Read = Callable[[str, str], Any]  # from an option's name and text
 Connect = TypeVar("Connect", bound=Callable[..., Any])
 
 
 def will(topic: str, payload: str | bytes, *, qos: int = 1, retain: bool = True) -> Will:
-    """Say what the broker sends for a client that vanishes without a goodbye: `to.mqtt(..., will=to.will(...))`."""
+    """Return what the broker publishes if this client is lost without a goodbye: `to.mqtt(..., will=to.will(...))`."""
     if qos not in (0, 1, 2):
         raise FlowError(f"qos={quoted(qos)} is not a quality of service; give 0, 1 or 2")
     data = payload.encode() if isinstance(payload, str) else payload
@@ -71,7 +71,7 @@ WRITING: Final = _CONNECTING | {"retain": _yes, "not_finite": _text}
 
 
 def split(url: str) -> tuple[str, dict[str, str]]:
-    """Return an address without its options, and the options as they were written."""
+    """Split an address into one without options, and the options as text."""
     end = _end_of_address(url)
     pairs = [option.partition("=") for option in url[end + 1 :].split("&") if option]
     said = {unquote(name): unquote(written) for name, _, written in pairs}
@@ -81,22 +81,22 @@ def split(url: str) -> tuple[str, dict[str, str]]:
 
 
 def _end_of_address(url: str) -> int:
-    """Return where the `?` before the options is; one before an `@` may be of a password, which is no option."""
+    """Return the place of the `?` before the options; one before an `@` may be part of a password."""
     slash = url.find("/", url.find("://") + 3)
     mark = url.find("?", url.rfind("@") + 1)
-    if slash >= 0 and not 0 <= mark < slash:  # there is a topic, so the options are behind it
+    if slash >= 0 and not 0 <= mark < slash:  # there is a topic, so the options come after it
         mark = url.find("?", slash)
     return mark if mark >= 0 else len(url)
 
 
 def joined(url: str, said: Mapping[str, str]) -> str:
-    """Put options behind an address that has none."""
+    """Append options to an address without any."""
     written = "&".join(f"{quote(name)}={quote(value)}" for name, value in said.items())
     return f"{url}?{written}" if written else url
 
 
 def with_options(known: Mapping[str, Read]) -> Callable[[Connect], Connect]:
-    """Let a function of an address and arguments also take those arguments from the address."""
+    """Let a function of an address and arguments take those arguments from the address too."""
 
     def wrapped(connect: Connect) -> Connect:
         @wraps(connect)
@@ -110,7 +110,7 @@ def with_options(known: Mapping[str, Read]) -> Callable[[Connect], Connect]:
 
 
 def _arguments(said: Mapping[str, str], known: Mapping[str, Read]) -> dict[str, Any]:
-    """Return the arguments that the options stand for. What is wrong is named, but no value that may be a secret."""
+    """Return the arguments that the options stand for. Errors name an option, but show no value that may be secret."""
     for name in said.keys() - known.keys():
         if name == "password":
             raise FlowError("a password is no option of an address: give password_file=, or HEADWATER_MQTT_PASSWORD")

@@ -1,8 +1,8 @@
-"""A broker that cannot be reached: how long to rest between tries, and what the log is told.
+"""Outages of a broker: the backoff between attempts, and what is logged.
 
-The first rest is a tenth of a second, each one after it twice as long, up to half a minute; every rest is cut by
-chance, so that clients that a broker left at one instant do not come back at one instant. The log tells of an outage
-when it begins and when it is over, and not of the tries between.
+The first pause is a tenth of a second, each further one twice as long, up to half a minute (exponential backoff); every
+pause is shortened at random (jitter), so that clients which lost a broker together do not return together. The log has
+the beginning and the end of an outage, not the attempts between.
 """
 
 import logging
@@ -16,15 +16,15 @@ log = logging.getLogger(__name__)
 
 REST_S_MIN: Final = 0.1
 REST_S_MAX: Final = 30.0
-STEADY_S: Final = 5.0  # a connection that lasts so long was a good one: the next outage starts with short rests again
-BRIEF_MAX: Final = 3  # connections in a row that did not last, before the log says what that often means
+STEADY_S: Final = 5.0  # a connection that lasts so long was good: the backoff starts over
+BRIEF_MAX: Final = 3  # connections in a row that did not last, before the log gives the likely reason
 
 
 class Outage:
-    """How long to rest before the next try, and what the log is told."""
+    """The backoff, and what is logged."""
 
     def __init__(self, address: Address, client_id: str) -> None:
-        """Begin with a broker that nobody has tried yet."""
+        """Begin before the first attempt."""
         self._address, self._client_id = address, client_id
         self._since_s: float | None = None
         self._up_since_s: float | None = None
@@ -50,7 +50,7 @@ class Outage:
         self._tries += 1
 
     def end(self) -> None:
-        """Note that the broker is there."""
+        """Record that the broker has accepted us."""
         self._up_since_s = time.monotonic()
         if self._since_s is not None:
             log.warning("%s is back after %.1f s", self._address, self._up_since_s - self._since_s)
@@ -61,5 +61,5 @@ class Outage:
         return "" if self._since_s is None else f", which cannot be reached: {self._reason}"
 
     def rest_s(self) -> float:
-        """Return how long to rest now."""
+        """Return the pause before the next attempt."""
         return min(REST_S_MAX, REST_S_MIN * 2.0 ** min(max(self._tries - 1, 0), 30)) * self._chance.uniform(0.5, 1.0)

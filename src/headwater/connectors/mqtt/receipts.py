@@ -1,23 +1,22 @@
-"""Which messages the broker may forget, and which of those it sends again are stored already.
+"""Which messages a broker may forget, and which that it sends again are stored already (deduplication).
 
-A broker keeps a message of QoS 1 or 2 until it is acknowledged, and sends it again, with the same packet id and marked
-as a duplicate, whenever a new connection finds it unacknowledged. We acknowledge what is committed. Killed between the
-two, or cut off before the acknowledgement arrives, we are sent what is stored; so the packet ids of stored messages
-are part of the position, each with a check of the contents. What comes again, under one of these ids, with these
-contents, is refused.
+A broker keeps a message of QoS 1 or 2 until it is acknowledged, and retransmits it, with the same packet id and marked
+as a duplicate, whenever a new connection finds it unacknowledged. We acknowledge what is committed. After a crash
+between the two, or if the acknowledgement is lost, stored messages come again; so the packet ids of stored messages are
+part of the position, each with a checksum. A message under such an id with the same checksum is refused.
 
 At QoS 2 a packet id stands for one message until PUBCOMP, and PUBCOMP is not sent before a committed position says that
 the broker has released it. Until then a message under the id is the same one, marked as a duplicate or not (MQTT 5,
-4.3.3): a broker that was killed comes back with the state that it saved last, and sends without a mark what it does not
-know that it has sent. What was completed since then it sends as well, under the same ids; that is a new message to the
-protocol, and to us. Of a last reply, PUBACK or PUBCOMP, the broker does not say that it arrived; but it answers
-our packets in order, so its answer to a ping behind the reply does. Until then the message is remembered: it may come
-again at QoS 1, and even at QoS 2 from a mosquitto that was restarted, which has forgotten the PUBREC that it heard.
+4.3.3): a broker that was killed returns with its last saved state, and sends without a mark what it does not know that
+it has sent. It also sends what was completed since then, under the same ids; to the protocol, and to us, that is a new
+message. The broker does not confirm a last reply, PUBACK or PUBCOMP; but it answers our packets in order, so its answer
+to a ping after the reply does. Until then the message is remembered: it may come again at QoS 1, and even at QoS 2 from
+a mosquitto that was restarted, which has forgotten the PUBREC that it received.
 
-In that short while the broker may already have given the id to another message, which our connection lost before we
-saw it. That cannot be with brokers that number consecutively, as most do. One that is seen to reuse an id so early is
-trusted by the protocol alone, and nothing is remembered behind a last reply: rather a message of QoS 1 again than one
-lost that only looks the same.
+In that short time the broker may already have given the id to another message, which was lost with a connection before
+we saw it. That cannot happen with brokers that number consecutively, as most do. For one that is seen to reuse an id so
+early, nothing is remembered after a last reply: a message of QoS 1 may then come twice, but none is lost that only
+looks the same.
 
 Pure bookkeeping: knows no sockets and no threads.
 """
@@ -35,7 +34,7 @@ _PACKED: Final = "HI"  # packet id, check
 
 
 class Verdict(Enum):
-    """What to do with a message that has come."""
+    """What to do with a message that has arrived."""
 
     NEW = "take it"
     AGAIN = "it is here already and not stored yet; its acknowledgement follows"
@@ -43,7 +42,7 @@ class Verdict(Enum):
 
 
 class Reply(Enum):
-    """What a broker is told."""
+    """What the broker is told."""
 
     ACKNOWLEDGED = "PUBACK"  # QoS 1: forget the message
     RECEIVED = "PUBREC"  # QoS 2: forget the message, keep its packet id
@@ -57,23 +56,24 @@ class Receipt:
     packet_id: int
     qos: int
     check: int
-    is_current: bool = True  # came, or came again, over the connection there is now, which knows its id
+    is_current: bool = True  # it has come over the present connection, in which its id is valid
 
 
 class Receipts:
     """All receipts of a session."""
 
     def __init__(self, position: Position | None) -> None:
-        """Go on with what the position remembers."""
+        """Begin with what the position remembers."""
         self._open: dict[int, Receipt] = {}
-        self._polled: list[Receipt] = []  # will be stored by the next commit
-        # The checks of stored messages, by packet id: behind their last reply, and of QoS 2 those not released yet.
+        self._polled: list[Receipt] = []  # stored by the next commit
+        # The checksums of stored messages, by packet id: after their last reply, and those of QoS 2 that are not
+        # released.
         self._done = {} if position is None else _unpacked(position["done"])
         self._received = {} if position is None else _unpacked(position["received"])
         self._reuses_ids = False if position is None else position["reuses_ids"]
         self._released: dict[int, None] = {}  # QoS 2: to be forgotten by a commit, and then completed
-        self._forgotten: tuple[int, ...] = ()  # of those, the ones that the position in hand leaves out
-        self._told: dict[int, None] = {}  # last replies that were sent, with no ping behind them yet
+        self._forgotten: tuple[int, ...] = ()  # those of them that the pending position leaves out
+        self._told: dict[int, None] = {}  # last replies sent after the last ping
         self._fenced: dict[int, None] = {}  # last replies in front of a ping that is not answered
 
     @property
@@ -83,7 +83,7 @@ class Receipts:
 
     @property
     def told_count(self) -> int:
-        """How many last replies the broker has not confirmed and no ping asks about."""
+        """The number of last replies that are unconfirmed and have no ping after them."""
         return len(self._told)
 
     def arrived(self, packet_id: int, qos: int, check: int, *, again: bool) -> tuple[Verdict, Receipt | None]:
@@ -100,7 +100,7 @@ class Receipts:
             self._reuses_ids = True
             self._done.clear()
         if known is not None:
-            known.is_current = False  # the id is another message's now; acknowledging it would lose that
+            known.is_current = False  # the id is another message's by now; to acknowledge this one would lose that
         for book in (self._done, self._received, self._released, self._told, self._fenced):
             book.pop(packet_id, None)
         receipt = self._open[packet_id] = Receipt(packet_id, qos, check)
@@ -115,7 +115,7 @@ class Receipts:
         return {"done": _packed(done), "received": _packed(received), "reuses_ids": self._reuses_ids}
 
     def committed(self) -> list[tuple[Reply, int]]:
-        """Return what to tell the broker now that the position of the last poll is committed."""
+        """Return what to tell the broker once the position of the last poll is committed."""
         replies = [(first_reply(one.qos), one.packet_id) for one in self._polled if one.is_current]
         replies += [(Reply.COMPLETED, one) for one in self._forgotten if one in self._released]
         self._count_in(self._done, self._received)
@@ -140,19 +140,19 @@ class Receipts:
         self._told.update((one, None) for reply, one in replies if reply is not Reply.RECEIVED)
 
     def pinged(self) -> None:
-        """Note that a ping was sent behind all that was told; there is one at a time."""
+        """Record that a ping was sent after all these replies; there is one ping at a time."""
         self._fenced, self._told = self._told, {}
 
     def answered(self) -> None:
-        """Note the answer: the broker has heard all that was told before the ping."""
+        """Record the ping's answer: the broker has received all replies before it."""
         for packet_id in self._fenced:
             self._done.pop(packet_id, None)
         self._fenced = {}
 
     def connected(self, *, kept: bool) -> None:
-        """Note a new connection: what is unacknowledged comes again, unless the broker has lost the session.
+        """Record a new connection: unacknowledged messages come again, unless the broker has lost the session.
 
-        Then the packet ids start over and mean nothing any more; the messages that are here stay and are stored.
+        In that case packet ids start over and the old ones mean nothing; messages that are here will still be stored.
         """
         self._released.clear()
         self._told.clear()
@@ -166,7 +166,7 @@ class Receipts:
             self._reuses_ids = False
 
     def check(self) -> None:
-        """Raise if the books do not agree."""
+        """Raise if the books contradict one another."""
         assert len(self._done) <= REMEMBERED_MAX, len(self._done)
         assert all(packet_id == receipt.packet_id for packet_id, receipt in self._open.items())
         assert not self._done.keys() & self._received.keys()
@@ -174,12 +174,12 @@ class Receipts:
         assert self._released.keys() <= self._received.keys()
 
     def _count_in(self, done: dict[int, int], received: dict[int, int]) -> None:
-        """Enter what the position in hand changes, as if it were committed."""
+        """Add what the pending position changes, as if it were committed."""
         for receipt in self._polled:
             if self._open.get(receipt.packet_id) is receipt:  # else its session is lost, or its id another message's
                 (received if receipt.qos == 2 else done)[receipt.packet_id] = receipt.check
         for packet_id in self._forgotten:
-            if packet_id in self._released:  # else the connection is gone, and the next one will ask again
+            if packet_id in self._released:  # else the connection is lost, and the next one will ask again
                 done[packet_id] = received.pop(packet_id)
         if self._reuses_ids:
             done.clear()
@@ -188,7 +188,7 @@ class Receipts:
 
 
 def first_reply(qos: int) -> Reply:
-    """Return what lets a broker forget a message."""
+    """Return the reply that lets a broker forget a message."""
     return Reply.RECEIVED if qos == 2 else Reply.ACKNOWLEDGED
 
 

@@ -1,8 +1,8 @@
-"""Writing to an MQTT broker: a row is a message, and a write ends when the broker has answered for every row.
+"""Writes to an MQTT broker: a row is a message, and a write ends when the broker has acknowledged every row.
 
-Up to `inflight` messages are under way at a time. While the broker is away the write waits, for as long as it takes;
-only closing the sink ends it. A node killed between the broker's answer and its own commit sends those rows again, so
-after a restart rows come at least once, whatever the quality of service.
+Up to `inflight` messages are unacknowledged at a time. While the broker is away the write waits without limit; only
+closing the sink ends it. A node killed between the acknowledgement and its own commit sends those rows again, so after
+a restart delivery is at least once, whatever the quality of service.
 """
 
 import threading
@@ -30,9 +30,9 @@ from headwater.model.errors import ConnectorError, FlowError, SchemaMismatch
 from headwater.model.quoting import listed, quoted
 
 INFLIGHT: Final = 256  # enough to keep a broker busy that answers after some milliseconds
-# MQTT 3.1.1 has no way to say how many a broker takes at QoS 2, and mosquitto answers no more than these at a time.
+# MQTT 3.1.1 cannot tell how many a broker accepts at QoS 2, and mosquitto answers no more than these at a time.
 INFLIGHT_UNTOLD: Final = 20
-SESSION_S: Final = 3_600  # that a broker remembers which messages of QoS 2 it has, while it or the network is away
+SESSION_S: Final = 3_600  # for which a broker remembers its messages of QoS 2, while it or the network is down
 PACKET_BYTES: Final = 16  # of a packet besides topic and payload, at most
 _NOT_FOUND: Final = 0x92  # the answer to a second PUBREL: the broker is done with the message
 _REFUSED_FROM: Final = 0x80
@@ -61,7 +61,6 @@ class MqttSink:
     not_finite: NotFinite = "null"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if self.qos not in (0, 1, 2):
             raise FlowError(f"qos={quoted(self.qos)} is not a quality of service; give 0, 1 or 2")
         if self.format not in FORMATS:
@@ -73,21 +72,21 @@ class MqttSink:
 
     @property
     def guarantee(self) -> str:
-        """At QoS 0 nobody answers."""
+        """At most once at QoS 0, which has no acknowledgements; else at least once."""
         return "at-least-once" if self.qos else "at-most-once"
 
     def resources(self, position: Position | None) -> tuple[Resource, ...]:
-        """The client id, also one that was made by chance: a store may have been copied."""
+        """The client id, even a random one: the store may have been copied."""
         client_id = self.client_id or (None if position is None else position["client"])
         return () if client_id is None else (self.address.client(client_id),)
 
     def open(self, position: Position | None) -> SinkWriter:
-        """Connect; rows that were written behind the position come again."""
+        """Connect; rows written after the position will come again."""
         client_id = self.client_id or (new_client_id() if position is None else position["client"])
         return MqttWriter(self, client_id, {"rows": 0} if position is None else position)
 
     def session(self, client_id: str) -> ClientSession:
-        """Return how to introduce ourselves."""
+        """Return the parameters of the session."""
         return ClientSession(
             client_id=client_id,
             version=self.version,
@@ -99,7 +98,7 @@ class MqttSink:
         )
 
     def encoder(self) -> Callable[[pa.RecordBatch], Sequence[bytes]]:
-        """Return how the payloads of rows are made."""
+        """Return the function that makes the payloads of rows."""
         match self.format:
             case "json":
                 return lambda batch: JsonLines().lines(batch).splitlines()
@@ -112,7 +111,7 @@ class MqttSink:
 
 
 class MqttWriter:
-    """An opened sink; the pump's thread brings rows, the link's sends them."""
+    """An open sink; the pump's thread writes rows, the link's thread sends them."""
 
     def __init__(self, sink: MqttSink, client_id: str, position: Position) -> None:
         """Begin to connect."""
@@ -122,13 +121,13 @@ class MqttWriter:
         self._encode = sink.encoder()
         self._changed = threading.Condition()
         self._waiting: deque[_Message] = deque()
-        self._under_way: dict[int, str] = {}  # the topic of each packet id without an answer
+        self._under_way: dict[int, str] = {}  # topics by packet id, unacknowledged
         self._window_max = sink.inflight if sink.version == "5" or sink.qos < 2 else min(sink.inflight, INFLIGHT_UNTOLD)
         self._window = self._window_max
         self._packet_bytes_max: int | None = None  # None if the broker does not say
         self._is_up = self._is_impatient = False
         self._failure: ConnectorError | None = None
-        # With QoS the client keeps a message that it could not send at once, and sends it with the next connection.
+        # With QoS the client keeps a message that it could not send, and sends it over the next connection.
         no_connection = () if sink.qos else (MQTTErrorCode.MQTT_ERR_NO_CONN,)
         self._not_taken = (MQTTErrorCode.MQTT_ERR_QUEUE_SIZE, *no_connection)
         self._link = BrokerLink(sink.address, sink.session(client_id), self, self._prepare)
@@ -158,12 +157,12 @@ class MqttWriter:
         return "; ".join(one for one in (self._link.told(), self._nulled.told()) if one)
 
     def close(self) -> None:
-        """Say goodbye, so that the broker keeps our last will to itself."""
+        """Disconnect in order, so that the broker does not publish our last will."""
         self.failed(_given_up())
         self._link.close()
 
     def connected(self, client: LateClient, kept: bool, limits: Properties) -> None:
-        """Look at what the broker can do; what had no answer is sent again by itself."""
+        """Adapt to the broker's limits; paho retransmits unacknowledged messages."""
         self._is_up = True
         self._window = min(self._window_max, getattr(limits, "ReceiveMaximum", self._window_max))
         qos_max = getattr(limits, "MaximumQoS", 2)
@@ -174,7 +173,7 @@ class MqttWriter:
         self._packet_bytes_max = getattr(limits, "MaximumPacketSize", None)
 
     def has_room(self) -> bool:
-        """Nothing comes but short answers."""
+        """Return True: only short answers are received."""
         return True
 
     def send(self, client: LateClient) -> None:
@@ -195,7 +194,7 @@ class MqttWriter:
                 self._under_way[sent.mid] = topic
 
     def lost(self) -> None:
-        """Wait for the next connection, where the client sends again what had no answer; QoS 0 has none."""
+        """Wait for the next connection, over which paho retransmits; at QoS 0 nothing is retransmitted."""
         with self._changed:
             self._is_up = False
             if self._sink.qos == 0:
@@ -203,7 +202,7 @@ class MqttWriter:
             self._changed.notify_all()
 
     def failed(self, failure: ConnectorError) -> None:
-        """Let the write that waits, or the next, tell."""
+        """Raise the failure in the present write, or the next."""
         with self._changed:
             self._failure = self._failure or failure
             self._changed.notify_all()

@@ -1,10 +1,10 @@
-"""Reading from an MQTT broker: what is committed here is acknowledged there, and nothing else.
+"""Reads from an MQTT broker: it acknowledges what is committed, and nothing else.
 
-A broker keeps messages of QoS 1 and 2 for a client it knows by its id, while the client is away as well. The id must
-be the same after a crash, and in no position but ours; so it is made by chance and committed before the broker hears
-of it, and only then is the broker spoken to. The link's thread puts what comes into a backlog; `poll` decodes all of
-it at once. Acknowledgements follow the commit, so a flow that is paused, slow or dead leaves its messages at the
-broker, which sends no more than `inflight` of them ahead.
+A broker keeps messages of QoS 1 and 2 for a client that it knows by its id, even while the client is away. The id must
+be the same after a crash, and in no other position; so it is drawn at random and committed before the broker is
+connected to. The link's thread appends messages to a backlog; `poll` decodes the backlog at once. Acknowledgements
+follow the commit, so a flow that is paused, slow or dead leaves its messages at the broker, which sends at most
+`inflight` of them ahead.
 """
 
 import logging
@@ -43,12 +43,12 @@ log = logging.getLogger(__name__)
 
 BadMessages = Literal["stop", "skip"]
 PAYLOAD_BYTES_MAX: Final = 1 << 20
-PAYLOAD_BYTES_LIMIT: Final = 268_435_455  # what MQTT's length field can say
-INFLIGHT: Final = 256  # in 5 ms, a commit and a way through the network, that is 50,000 messages a second
+PAYLOAD_BYTES_LIMIT: Final = 268_435_455  # the limit of MQTT's length field
+INFLIGHT: Final = 256  # if a commit and a round trip take 5 ms, that is 50,000 messages a second
 BACKLOG_BYTES_MAX: Final = 64 << 20  # here, not yet polled; then nothing more is read from the broker
 BACKLOG_MAX: Final = 10_000
 WAIT_S: Final = 0.05  # how long a poll may wait for a message, so that a reader can still be closed
-# The position holds what the broker has not confirmed: a ping behind so many replies, or this long after the last ping.
+# The position has what the broker has not confirmed: a ping after so many replies, or so long after the last ping.
 PING_REPLIES: Final = 128
 PING_S: Final = 0.25
 MESSAGE_BYTES: Final = 200  # of a message without its payload, about
@@ -78,7 +78,6 @@ class MqttSource:
     will: Will | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if self.qos not in (0, 1, 2):
             raise FlowError(f"qos={quoted(self.qos)} is not a quality of service; give 0, 1 or 2")
         if self.format not in FORMATS:
@@ -106,36 +105,36 @@ class MqttSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The columns, unless the payloads have to show them."""
+        """The columns, unless they are inferred from the payloads."""
         return self._reader_of(KnownColumns(self.declared)).schema
 
     @property
     def can_wait(self) -> bool:
-        """A broker keeps what it must have acknowledged; what it need not, it drops when nobody takes it."""
+        """Whether the broker keeps messages for us; those of QoS 0 it drops if they are not read."""
         return self.qos > 0
 
     @property
     def guarantee(self) -> str:
-        """What MQTT's quality of service allows; at QoS 1 messages that come again are refused where they are known."""
+        """The guarantee of the quality of service; at QoS 1 known duplicates are refused nevertheless."""
         return ("at-most-once", "at-least-once", "exactly-once")[self.qos]
 
     @property
     def position_settings(self) -> Mapping[str, object]:
-        """A position is in a session with a broker."""
+        """The broker: a position belongs to a session with it."""
         return {"broker": f"{self.address.host}:{self.address.port}"}
 
     def resources(self, position: Position | None) -> tuple[Resource, ...]:
-        """The client id, also one that was made by chance: a store may have been copied."""
+        """The client id, even a random one: the store may have been copied."""
         client_id = self.client_id or (None if position is None else position["client"])
         return () if client_id is None else (self.address.client(client_id),)
 
     def open(self, position: Position | None) -> SourceReader:
-        """Go on with the session that the position names, or begin one."""
+        """Continue the session of the position, or begin one."""
         messages = self._reader_of(KnownColumns(self.declared, None if position is None else position.get("schema")))
         return MqttReader(self, messages, position)
 
     def session(self, client_id: str) -> ClientSession:
-        """Return how to introduce ourselves."""
+        """Return the parameters of the session."""
         return ClientSession(
             client_id=client_id,
             version=self.version,
@@ -151,14 +150,14 @@ class MqttSource:
 
 
 class MqttReader:
-    """An opened source; the link's thread brings messages, the pump's takes them."""
+    """An open source; the link's thread brings messages, the pump's thread takes them."""
 
     def __init__(self, source: MqttSource, messages: MessageReader, position: Position | None) -> None:
-        """Prepare to connect: at once with a session that is known, else when its name is stored."""
+        """Prepare to connect: at once with a known session, else once its id is stored."""
         self._source, self._messages = source, messages
         self._client_id = _client_id(source, position)
         if position is not None and position["client"] != self._client_id:
-            position = None  # the user has named another session, of which it says nothing
+            position = None  # the user has named another session, to which the position does not belong
         self._receipts = Receipts(position)
         self._subscribed: list[str] = [] if position is None else position["topics"]
         self._has_subscribed = False  # in this run
@@ -167,7 +166,7 @@ class MqttReader:
         self._backlog_bytes = 0
         self._replies: deque[tuple[Reply, int]] = deque()
         self._refused = 0
-        self._ping: int | None = None  # the number of the one that is not answered
+        self._ping: int | None = None  # the number of the unanswered one
         self._pinged_s = 0.0
         self._failure: ConnectorError | None = None
         self._is_named = position is not None  # the store knows our client id
@@ -176,7 +175,7 @@ class MqttReader:
             self._link.start()
 
     def poll(self, rows_max: int, now_us: int) -> Poll:
-        """Return what has come, waiting a moment for it; without rows where only the position has news."""
+        """Return what has come, waiting shortly; without rows if only the position has changed."""
         with self._changed:
             self._changed.wait_for(self._has_news, WAIT_S)
             if self._failure is not None:
@@ -190,7 +189,7 @@ class MqttReader:
             return self._rows(taken[: rows.messages], rows)
 
     def stored(self, position: Position) -> None:
-        """Acknowledge what is committed; the first position only names us, and is what the link waits for."""
+        """Acknowledge what is committed; after the first position, which only has our id, the link is started."""
         with self._changed:
             self._replies += self._receipts.committed()
         if not self._is_named:
@@ -204,11 +203,11 @@ class MqttReader:
         return told and f"{told}, {listed(self._source.topics)}"
 
     def close(self) -> None:
-        """Leave the broker, which keeps for us what we have not acknowledged."""
+        """Disconnect; the broker keeps what is unacknowledged."""
         self._link.close()
 
     def connected(self, client: LateClient, kept: bool, limits: Properties) -> None:
-        """Subscribe, unless the broker has just now; in the first connection of a run it may remember other topics."""
+        """Subscribe, unless the session has just been continued; an earlier run may have subscribed to other topics."""
         with self._changed:
             self._replies.clear()
             self._ping = None
@@ -223,11 +222,11 @@ class MqttReader:
             self._subscribe(client, self._subscribed if kept else [])
 
     def has_room(self) -> bool:
-        """Whether the backlog takes more."""
+        """Whether the backlog has room."""
         return len(self._backlog) < BACKLOG_MAX and self._backlog_bytes < BACKLOG_BYTES_MAX
 
     def send(self, client: LateClient) -> None:
-        """Send the replies that are due, and now and then a ping, whose answer says that they have arrived."""
+        """Send the replies that are due, and at times a ping, whose answer confirms them."""
         with self._changed:
             replies, self._replies = self._replies, deque()
             self._receipts.told(replies)
@@ -239,10 +238,10 @@ class MqttReader:
                 self._receipts.pinged()
 
     def lost(self) -> None:
-        """Wait for the next connection; what is here stays here."""
+        """Do nothing: messages that are here stay, and the link connects again."""
 
     def failed(self, failure: ConnectorError) -> None:
-        """Let the next poll tell."""
+        """Raise the failure in the next poll."""
         with self._changed:
             self._failure = failure
             self._changed.notify_all()
@@ -299,7 +298,7 @@ class MqttReader:
         if gone:
             client.unsubscribe(gone)
         if self._source.version == "5":
-            # Retained messages come with a subscription, but not again with one that the broker knows already.
+            # Retained messages come with a new subscription, but not again with one that the broker has already.
             options = SubscribeOptions(qos=self._source.qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
             client.subscribe([(topic, options) for topic in self._source.topics])
         else:
@@ -356,7 +355,7 @@ class MqttReader:
 
 
 def _client_id(source: MqttSource, position: Position | None) -> str:
-    """Return the id by which the broker knows us: the user's, the one of the position, or a new one."""
+    """Return our client id: the user's, the one in the position, or a new one."""
     if source.client_id is not None:
         return source.client_id
     return new_client_id() if position is None else position["client"]

@@ -1,4 +1,4 @@
-"""MQTT's topics: names that messages are sent to, filters that subscribe, and templates that make names of rows.
+"""MQTT's topics: names to publish to, filters to subscribe with, and templates that make names from rows.
 
 All rules are those of MQTT 5, section 4.7, which 3.1.1 shares. Nothing here touches a network.
 """
@@ -20,7 +20,7 @@ _WILDCARDS: Final = "+#"
 
 
 def checked_filter(topic: str) -> str:
-    """Return a topic filter as it is, or say what is wrong with it."""
+    """Return a valid topic filter, or raise FlowError with the reason."""
     _refuse_unwritable(topic)
     levels = topic.split("/")
     for number, level in enumerate(levels):
@@ -34,7 +34,7 @@ def checked_filter(topic: str) -> str:
 
 
 def checked_name(topic: str) -> str:
-    """Return the name of a topic to send to, or say what is wrong with it."""
+    """Return a valid topic name to publish to, or raise FlowError with the reason."""
     _refuse_unwritable(topic)
     if any(wildcard in topic for wildcard in _WILDCARDS):
         raise FlowError(f"topic {quoted(topic)}: a message is sent to one topic, without + and #")
@@ -42,7 +42,7 @@ def checked_name(topic: str) -> str:
 
 
 def shared_filter(group: str, topic: str) -> str:
-    """Return the filter by which the members of a group divide a topic's messages among them."""
+    """Return the filter of a shared subscription, by which a group divides a topic's messages."""
     if not group or any(character in group for character in "/+#\0"):
         raise FlowError(f"shared={quoted(group)} cannot name a group; give a word without /, + and #")
     if topic.startswith(SHARED):
@@ -65,12 +65,12 @@ def _refuse_unwritable(topic: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """The topic of each row: fixed text, with the values of columns where `{column}` stands."""
+    """The topic of each row: fixed text, with a column's value for each `{column}`."""
 
     text: str
 
     def __post_init__(self) -> None:
-        """Refuse a template that cannot become the name of a topic."""
+        """Refuse a template that cannot give a valid topic name."""
         for literal, column in self._parts():
             if column == "":
                 raise FlowError(f"topic {quoted(self.text)}: name a column between the braces, as in city/{{source}}")

@@ -1,7 +1,7 @@
-"""The shapes of a picture: what a source, a chain, a sink and a route look like, as SVG text.
+"""The shapes of a picture: sources, chains, sinks and routes, as SVG text.
 
-Text is set in a monospaced face, whose width is known without a font at hand, so that it fits its box everywhere.
-Colours are classes with a light and a dark set; a viewer that knows no dark mode shows the light one on its own ground.
+Text is set in a monospaced face, whose width is known without a font, so that it fits its box everywhere. Colours are
+classes with a light and a dark set; a viewer without a dark mode shows the light one on a light ground.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DETAIL_PX: Final = 10.5
 CHAR: Final = 0.615  # width of a character over its height: DejaVu Sans Mono has 0.602, others less
 NAME_CHARS_MAX: Final = 30
 DETAIL_CHARS_MAX: Final = 38
-POINT: Final = 14.0  # how far a source points out, and a sink in
+POINT: Final = 14.0  # the length of a source's tip, and of a sink's notch
 CORNER: Final = 9.0
 
 _LIGHT: Final = {
@@ -69,7 +69,6 @@ _SHARED: Final = (
 
 
 def style() -> str:
-    """Return the style sheet."""
     light = "".join(f".{name}{{{rule}}}" for name, rule in _LIGHT.items())
     dark = "".join(f".{name}{{{rule}}}" for name, rule in _DARK.items())
     return f"<style>{_SHARED}{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
@@ -88,17 +87,17 @@ def _tip(kind: str) -> str:
 
 
 def text_width(text: str, px: float) -> float:
-    """Return how wide a text is at most."""
+    """Return an upper bound of a text's width."""
     return len(text) * px * CHAR
 
 
 def shortened(text: str, chars_max: int) -> str:
-    """Return the text, cut if it is too long for a box."""
+    """Return the text, shortened to fit a box."""
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
 def words(x: float, y: float, text: str, kind: str, *, whole: str | None = None) -> str:
-    """Return a line of text; `whole` is what is told when a pointer rests on a shortened one."""
+    """Return a line of text; `whole` is the tooltip of a shortened one."""
     told = f"<title>{escape(whole)}</title>" if whole is not None and whole != text else ""
     return f'<text class={quoteattr(kind)} x="{x:.1f}" y="{y:.1f}">{told}{escape(text)}</text>'
 

@@ -1,9 +1,8 @@
 """Where the boxes of a picture go: stages from left to right, boxes of a stage from top to bottom.
 
 A small version of Sugiyama's method. Routes that skip stages get a waypoint in every stage they pass, so that they run
-between boxes and not through them; a few sweeps put each box near the middle of its neighbours, in order; then the
-heights are relaxed under the one rule that nothing in a stage comes closer than `gap`. Knows sizes, and nothing of
-what is drawn.
+between boxes and not through them; a few sweeps put each box near the median of its neighbours, in order; then the
+heights are relaxed, with nothing in a stage closer than `gap`. Knows sizes, but not what is drawn.
 """
 
 from collections import defaultdict
@@ -57,7 +56,7 @@ class PlacedBox:
 
 @dataclass(frozen=True, slots=True)
 class PictureLayout:
-    """The places of all boxes, and for each link the waypoints between its ends as (left, right) pairs."""
+    """The places of all boxes, and for each link its waypoints as (left, right) pairs."""
 
     boxes: Mapping[str, PlacedBox]
     waypoints: Sequence[Sequence[tuple[Point, Point]]]
@@ -80,7 +79,7 @@ class _Slot:
 def lay_out(
     boxes: Sequence[Box], links: Sequence[DrawnRoute], *, gap: float, lane: float, channel: float
 ) -> PictureLayout:
-    """Place boxes at least `gap` apart, waypoints in lanes `lane` high, stages `channel` apart besides their labels."""
+    """Place boxes at least `gap` apart, waypoints in lanes of height `lane`, stages `channel` and labels apart."""
     slots = {box.name: _Slot(box.stage, box.height, box) for box in boxes}
     ways = [_way(slots, link, lane) for link in links]
     stages = _stages([*slots.values(), *(slot for way in ways for slot in way)])
@@ -141,7 +140,7 @@ def _middle(slot: _Slot, rank: Mapping[int, int], left: bool) -> float:
 
 
 def _place(stages: list[list[_Slot]], gap: float) -> None:
-    """Stack each stage, then let every slot move towards the heights its links wish for."""
+    """Stack each stage, then move every slot towards the height that makes its links level."""
     for stage in stages:
         y = 0.0
         for slot in stage:
@@ -163,9 +162,9 @@ def _wish(slot: _Slot) -> float:
 
 
 def _settle(stage: list[_Slot], wishes: Sequence[float], gap: float) -> None:
-    """Give each slot its wish as far as order and distance allow: neighbours that want the same place share it out.
+    """Give each slot its wish as far as order and distance allow; slots that want the same place share it.
 
-    Slots that touch form a block that stands where its members' wishes balance (pool adjacent violators).
+    Slots that touch form a block, which is placed where its members' wishes balance (pool adjacent violators).
     """
     blocks: list[tuple[list[int], float]] = []  # members, and the top of the first
     for index, wish in enumerate(wishes):

@@ -26,7 +26,7 @@ GAP: Final = 30.0
 LANE: Final = 14.0
 CHANNEL: Final = 62.0  # where routes bend
 RUN: Final = 20.0  # straight part before a box, besides the label
-LEEWAY: Final = 13.0  # how far from the middle of its operator a lone route may attach, if that makes it straight
+LEEWAY: Final = 13.0  # how far from the middle of its operator a single route may attach, to become straight
 
 _MEANINGS: Final = {
     "key": "rows of equal key to the same instance",
@@ -46,17 +46,17 @@ class PicturePart:
 
     @property
     def width(self) -> float:
-        """What its text needs."""
+        """The width of its text."""
         name = glyphs.shortened(self.name, glyphs.NAME_CHARS_MAX)
         detail = glyphs.shortened(self.detail, glyphs.DETAIL_CHARS_MAX)
         return max(glyphs.text_width(name, NAME_PX), glyphs.text_width(detail, DETAIL_PX)) + 24
 
     def height(self, least: float) -> float:
-        """What its text and its routes need."""
+        """Return the height of its text and its routes."""
         return max(least, PORT * self.entries, PORT * len(self.ports))
 
     def port_offset(self, port: str, height: float) -> float:
-        """Return how far below its top a port is."""
+        """Return the distance of a port from its top."""
         return _spread_out(self.ports.index(port), len(self.ports), height)
 
 
@@ -71,17 +71,17 @@ class Group:
 
     @property
     def name(self) -> str:
-        """What routes call it."""
+        """The name by which routes refer to it."""
         return self.parts[0].name
 
     @property
     def inset(self) -> float:
-        """How far the parts are inside the border; a chain of one is its own border."""
+        """The distance of the parts from the border; a chain of one has none."""
         return PAD if len(self.parts) > 1 else 0.0
 
     @property
     def width(self) -> float:
-        """What it needs."""
+        """The width of the widest part, with the border."""
         return max(part.width for part in self.parts) + 2 * self.inset + (0 if self.role == "chain" else POINT)
 
     @property
@@ -91,11 +91,11 @@ class Group:
 
     @property
     def height(self) -> float:
-        """What it needs."""
+        """The height of all parts, with the border."""
         return sum(self.heights) + BETWEEN * (len(self.parts) - 1) + 2 * self.inset
 
     def tops(self) -> list[float]:
-        """Return how far below the top of the group each part begins."""
+        """Return the distance of each part from the top of the group."""
         tops, y = [], self.inset
         for height in self.heights:
             tops.append(y)
@@ -103,12 +103,12 @@ class Group:
         return tops
 
     def leaves_at(self, name: str, port: str) -> float:
-        """Return how far below the top of the group a port is."""
+        """Return the distance of a port from the top of the group."""
         index = [part.name for part in self.parts].index(name)
         return self.tops()[index] + self.parts[index].port_offset(port, self.heights[index])
 
     def enters_at(self, entry: int) -> float:
-        """Return how far below the top of the group a route enters."""
+        """Return the distance of a route's entry from the top of the group."""
         return self.inset + _spread_out(entry, self.parts[0].entries, self.heights[0])
 
 
@@ -200,7 +200,7 @@ def _links(routes: Sequence[Route], groups: dict[str, Group], group_of: dict[str
 
 
 def _untangled(links: Sequence[DrawnRoute], layout: PictureLayout, groups: dict[str, Group]) -> list[DrawnRoute]:
-    """Let the routes into one box enter in the order of the heights they come from."""
+    """Let the routes into one box enter in the order of their heights."""
     coming: defaultdict[str, list[int]] = defaultdict(list)
     for index, link in enumerate(links):
         coming[link.target].append(index)
@@ -213,7 +213,7 @@ def _untangled(links: Sequence[DrawnRoute], layout: PictureLayout, groups: dict[
 
 
 def _levelled(links: Sequence[DrawnRoute], layout: PictureLayout, groups: dict[str, Group]) -> list[DrawnRoute]:
-    """Let a route that is alone at a chain attach a little higher or lower, if it runs straight then."""
+    """Let a single route attach a little higher or lower at a chain, if that makes it straight."""
     levelled = []
     for index, link in enumerate(links):
         drop = layout.boxes[link.target].y + link.enters_at - _last_height(link, layout, index)

@@ -1,1 +1,1 @@
-"""A node of a cluster at work: the machines of `node/` driven by a real clock, a real wire and a real engine."""
+"""A node of a cluster: the state machines of `control`, driven by a real clock, a real wire and a real engine."""

@@ -33,28 +33,28 @@ from headwater.runtime.sources import SourceTask
 from headwater.workers.clock import now_us
 
 SPAN: Final = 5 * SECOND  # over which a rate is taken
-LOOKS_MAX: Final = 3  # at an app whose rows move while it is looked at; one in hundreds needs a second
+LOOKS_MAX: Final = 3  # of an app whose rows move while it is read; one look in hundreds needs a second
 
 Place = tuple[str, int]  # an app's id; an instance, or (negative) a source
 
 
 @dataclass(slots=True)
 class Rates:
-    """How many rows a second went through every instance and source, over the last span or two."""
+    """Rows per second through every instance and source, over the last one or two spans."""
 
     _before: tuple[int, dict[Place, int]] = (0, {})
     _last: tuple[int, dict[Place, int]] = (0, {})
     _now: Callable[[], int] = field(default=now_us)
 
     def sample(self, plant: EngineShell) -> None:
-        """Take note of the counts, if it is time."""
+        """Record the counts, once per span."""
         now = self._now()
         if now - self._last[0] >= SPAN:
             counts = {(part.id, place): rows for part in plant.parts.values() for place, rows in _counts(plant, part)}
             self._before, self._last = self._last, (now, counts)
 
     def of(self, place: Place, rows: int) -> float:
-        """Return the rate at a place that has seen so many rows by now."""
+        """Return the rate of a place, given its count now."""
         since, counts = self._before if place in self._before[1] else self._last
         elapsed_s = (self._now() - since) / SECOND
         return 0.0 if place not in counts or elapsed_s <= 0 else (rows - counts[place]) / elapsed_s
@@ -74,7 +74,7 @@ def _queue(plant: EngineShell, part: AppPart, number: int) -> Queue | None:
 
 
 def part_line(plant: EngineShell, part: AppPart, rates: Rates, own: Peer, above: list[str]) -> PartLine:
-    """Tell what is here of an app. Not on the loop: the ledger is read from the store."""
+    """Describe this node's part of an app. Not on the event loop: the ledger is read from the store."""
     queues = {number: _queue(plant, part, number) for number in range(part.graph.instance_count)}
     found = {number: queue for number, queue in queues.items() if queue is not None}
     return PartLine(
@@ -114,7 +114,7 @@ def _computes(part: AppPart) -> bool:
 
 
 def unopened_line(own: Peer, store: str, troubles: list[str]) -> PartLine:
-    """Tell of an app that should be here and could not even be opened."""
+    """Describe an app that should run here but could not be opened."""
     return PartLine(
         node=own.address,
         zone=own.zone,
@@ -151,7 +151,7 @@ def _busy_apps(plant: EngineShell) -> set[AppId]:
 
 
 def parts_in_short(plant: EngineShell, parts: list[AppPart]) -> list[PartInShort]:
-    """Tell of all apps of which something is here. Not on the loop: the scheduler is asked."""
+    """Summarise every app that has a part here. Not on the event loop: the scheduler is asked."""
     busy = _busy_apps(plant) if parts else set()
     troubled = plant.troubles.apps()
     is_waiting = bool(plant.engine.workforce.waits_for)
@@ -235,9 +235,10 @@ def _sink(part: AppPart, task: SinkTask, queue: Queue, rates: Rates) -> SinkLine
 
 
 async def settled(look: Callable[[], Awaitable[StatusTold]]) -> StatusTold:
-    """Look at an app until its ledger balances, a few times at most.
+    """Ask for an app's status until its ledger balances, at most `LOOKS_MAX` times.
 
-    No two nodes tell of the same instant. What goes from one to the other in between is counted twice, or not at all.
+    The nodes' answers are not a consistent snapshot: a batch on its way between two nodes is counted twice or not at
+    all.
     """
     told = await look()
     for _ in range(LOOKS_MAX - 1):
@@ -256,7 +257,7 @@ def status_told(
 ) -> StatusTold:
     """Put together what all nodes tell of an app; `silent` are those who do not answer, and since when.
 
-    One that is silent, and from which everything was placed elsewhere, matters only if its account is lacking.
+    A silent node on which nothing is placed any more is reported only if the ledger does not balance without it.
     """
     stores = {part.store for part in parts}
     left = [account for store, account in app.accounts.items() if store not in stores]
@@ -265,7 +266,7 @@ def status_told(
     unaccounted = set() if ledger.balanced else silent.keys() - away
     is_whole = not away and not unaccounted
     waiting = ledger.waiting
-    if not is_whole or waiting < 0:  # what has gone from one node to another can only be set off if both have told
+    if not is_whole or waiting < 0:  # entries sent between nodes cancel out only if both ends have answered
         waiting = sum(part.ledger.waiting for part in parts)
     here = {number: part.node for part in parts for number in _numbers(part)}
     missing = _missing(app, parts, {node: silent[node] for node in away}, rooms or {})
@@ -304,7 +305,7 @@ def _missing(
 ) -> list[str]:
     """Name what is not where it should be; an instance that no row has needed yet is nowhere, as it should be.
 
-    One that moves may be on its way for a moment, and its rows wait for it: nothing is amiss.
+    An instance that is migrating may be on neither node for a moment; its rows wait, so it is not missing either.
     """
     by_node = {part.node: part for part in parts}
     here = {number for part in parts for number in _numbers(part)}
@@ -356,7 +357,7 @@ def _clock(at_us: int) -> str:
 
 
 def _if_full(chain: ChainSpec, room: NodeRoom | None) -> str:
-    """Say why a node does not take what is placed there, if that is for want of room."""
+    """Explain a placement that a node refuses for lack of capacity."""
     if room is None or not chain.operators or room.load + room_taken(chain.operators, room.capacity) <= room.capacity:
         return ""
     return (
@@ -381,7 +382,7 @@ def _state(app: OwnedRecord, parts: list[PartLine], missing: list[str], *, is_aw
 
 
 def listed_state(app: OwnedLine, told: Mapping[NodeId, PartInShort], *, is_away: bool) -> str:
-    """Return the state of an app by what its nodes tell in short, if some of them are not away."""
+    """Return the state of an app from the short answers of its nodes; `is_away` if some did not answer."""
     parts = told.values()
     is_read = sum(part.sources for part in parts) >= len(app.sources)
     return state_word(
@@ -397,7 +398,7 @@ def listed_state(app: OwnedLine, told: Mapping[NodeId, PartInShort], *, is_away:
 def state_word(
     *, is_upgrading: bool, has_failed: bool, is_away: bool, is_troubled: bool, runs: bool, is_idle: bool
 ) -> str:
-    """Return how an app is, in a word; nobody knows what waits at a node that is away."""
+    """Return the state of an app in a word; "nodes away" comes first, since what waits at a silent node is unknown."""
     if is_upgrading:
         return "upgrading"
     if has_failed:
@@ -412,7 +413,7 @@ def state_word(
 
 
 def _notes(app: OwnedRecord, waiting: int) -> list[str]:
-    """Tell how far an upgrade is, or how the last one ended."""
+    """Describe the progress of an upgrade, or the result of the last one."""
     upgrade = app.upgrading
     if upgrade is None and app.is_ending:
         return ["it is being stopped, and deleted on all nodes"]

@@ -1,11 +1,10 @@
-"""Finding the node that answers for an app, by the app's name: without asking everybody.
+"""A distributed hash table from an app's name to its owner, so that a lookup takes a few hops, not a broadcast.
 
-A name has a place on the ring, and whoever owns that place keeps where the app is. An app's owner says so again and
-again, along the ring; what is not said any more is forgotten. So nothing has to be moved when the ring changes, and who
-finds nobody who knows asks all nodes instead.
+A name hashes to a key on the ring, and the node responsible for that key keeps the entry. Entries are soft state: the
+owner publishes again every few seconds, and an entry that is not renewed expires. So nothing has to be moved when the
+ring changes; a lookup that finds no entry falls back to asking all nodes.
 
-A name belongs to the app that had it first, for as long as its owner says so: of two that are submitted at once, one
-hears that it came too late.
+The first app to publish a name has it for as long as its owner renews it: of two submitted at once, one is refused.
 """
 
 import time
@@ -19,34 +18,33 @@ from headwater.model.peers import NodeId, Peer, key_of
 from headwater.overlay.ring import Ring
 from headwater.runtime.service.questioner import LOOK_S, Asking
 
-KEPT_S: Final = 35.0  # three words of an owner, and a bit
-APPS_MAX: Final = 10_000  # that are kept; beyond it the one that was told longest ago is forgotten
+KEPT_S: Final = 35.0  # three publications of an owner, and a margin
+APPS_MAX: Final = 10_000  # entries; beyond it the one renewed longest ago is dropped
 
 
 class Directory:
-    """The names that this node keeps, and its way to those that others keep."""
+    """The entries that this node keeps, and how it reaches those of others."""
 
     def __init__(self, ring: Ring, asking: Asking) -> None:
-        """Keep none."""
         self._ring, self._asking = ring, asking
-        self._kept: dict[str, tuple[float, Whereabouts]] = {}  # the latest last
+        self._kept: dict[str, tuple[float, Whereabouts]] = {}  # the last renewed comes last
 
     async def publish(self, app: Whereabouts, instead_of: str = "") -> Whereabouts | None:
-        """Have it kept where an app is, and return which one has its name; None: nobody is there to keep it now."""
+        """Publish an app's whereabouts and return which app has the name; None if the responsible node is away."""
         try:
             return (await self.published(Publish(app, instead_of))).app
         except HeadwaterError:
             return None
 
     async def find(self, name: str) -> Whereabouts | None:
-        """Return where an app is, if whoever keeps its name says so."""
+        """Return where an app is, or None if there is no entry or the responsible node is unreachable."""
         try:
             return (await self.sought(Find(name))).app
         except HeadwaterError:
             return None
 
     async def published(self, message: Publish) -> AppFound:
-        """Keep where an app is unless another has its name, or pass it on towards its name's place."""
+        """Store the entry unless another app has the name, or forward it towards the name's key."""
         app = message.app
         hop = self._next(app.name, message.hops)
         if hop is not None:
@@ -70,7 +68,7 @@ class Directory:
         return app if time.monotonic() - told_at <= KEPT_S else None
 
     async def sought(self, message: Find) -> AppFound:
-        """Say where an app is, or ask on towards its name's place."""
+        """Answer with the entry, or forward the question towards the name's key."""
         hop = self._next(message.name, message.hops)
         if hop is not None:
             found: AppFound = await self._asking.ask(hop, Find(message.name, message.hops + 1), LOOK_S)

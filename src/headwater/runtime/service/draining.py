@@ -1,8 +1,8 @@
-"""A node that leaves for good: what runs there moves elsewhere, what it has done stays in the books of apps' owners.
+"""A node that leaves for good: its instances move elsewhere, and its ledgers stay with the owners of the apps.
 
-The machines move the instances (`control/host/migration.py`). Here is decided whether a node can go at all, and when
-nothing is left: a node that was restarted in the middle knows nothing of what its store has and others have yet to
-fetch, but the apps' owners know where every instance is.
+The state machines move the instances (`control/host/migration.py`). This module decides whether a node may leave, and
+when nothing is left on it. It asks the owners of the apps, who know where every instance is: a node restarted in the
+middle does not know what others have yet to fetch from its store.
 """
 
 import asyncio
@@ -29,14 +29,13 @@ class Draining:
     """One node's leaving."""
 
     def __init__(self, node: "NodeService") -> None:
-        """Stay."""
         self._node = node
         self._leaving: asyncio.Task[None] | None = None
-        self.done = asyncio.Event()  # nothing is left here, and this node is not in the ring any more
+        self.done = asyncio.Event()  # nothing is left here, and this node has left the ring
         self.waits_for = ""
 
     async def asked(self, wish: DrainWish) -> DrainTold:
-        """Leave, or stay after all; or only tell how far it is."""
+        """Begin to leave, revoke that, or only report progress."""
         match wish:
             case DrainWish.LEAVE:
                 return await self.begin()
@@ -47,7 +46,7 @@ class Draining:
         assert_never(wish)
 
     async def begin(self) -> DrainTold:
-        """Have all that runs here move elsewhere, and leave then; raises if something is here that cannot move."""
+        """Begin to move everything elsewhere, then leave; raises if something here cannot move."""
         node = self._node
         if not node.keeping.is_draining and not node.has_left:
             await self._check()
@@ -57,9 +56,10 @@ class Draining:
         return self.told()
 
     def stay(self) -> DrainTold:
-        """Stay after all; what has moved stays where it is. Raises if everything has, and is being deleted here.
+        """Revoke the drain; what has moved stays where it is. Raises once the store is being deleted.
 
-        Owners count what this store has done as done by one that has left, so it must not begin again under its name.
+        The owners count this store's ledger as that of a node that has left, so it must not be used again under its
+        name.
         """
         node = self._node
         if node.has_left or node.keeping.is_clearing:
@@ -76,7 +76,7 @@ class Draining:
         return self.told()
 
     async def _check(self) -> None:
-        """Raise if something is here that cannot move, or of which nobody who answers knows whether it can."""
+        """Refuse if this node owns an app or reads a source, or if the owner of an app with a part here is silent."""
         node = self._node
         if not node.machine.ring.known.leaves:
             raise HeadwaterError(f"{node.own.address} knows no other node that could take what runs there")
@@ -101,13 +101,13 @@ class Draining:
             )
 
     def _read_here(self, looked: list[Looked]) -> list[str]:
-        """Name the apps with a source here; after a restart only their owners know of it until they have spoken."""
+        """Name the apps with a source here; right after a restart only their owners know."""
         own = self._node.own
         told = {line.name for look in looked for line in look.owned if _reads_at(line, own)}
         return sorted(told | {_name(app) for app, _ in self._node.machine.hosting.sourced})
 
     def told(self) -> DrainTold:
-        """Tell what is left."""
+        """Report what is left."""
         node = self._node
         left = sorted(f"{app} {number}" for app, number in node.machine.hosting.hosted)
         is_leaving = node.keeping.is_draining or node.has_left
@@ -117,7 +117,7 @@ class Draining:
         return DrainTold(node.own.address, left, waits_for, is_leaving)
 
     def nothing_runs(self) -> None:
-        """See whether anything is left here that others need, and leave if not; a node outside the ring asks nobody."""
+        """Leave if nothing here is needed by others; does nothing while this node is outside the ring."""
         is_looking = self._leaving is not None and not self._leaving.done()
         if self._node.machine.is_active and not is_looking:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
@@ -146,7 +146,7 @@ class Draining:
         self.waits_for = what
 
     def _needed(self, looked: list[Looked], silent: list[str]) -> str:
-        """Tell what of the store somebody needs, or may need; empty if nothing."""
+        """Say what in this store is needed, or may be; empty if nothing."""
         plant = self._node.plant
         unopened = sorted(set(plant.troubles.apps()) - set(plant.parts))
         if unopened:
@@ -163,7 +163,7 @@ class Draining:
         return next((need for need in needs if need), "")
 
     def _need_of(self, part: AppPart, owned: OwnedLine | None, looked: list[Looked]) -> str:
-        """Tell what of an app is needed here; only its owner knows, who may be away and known to nobody any more."""
+        """Say what of an app is needed here; only its owner knows, and it may be away."""
         if owned is None:
             is_over = has_answered(part.key, looked)
             return "" if is_over else f"the owner of {_name(part.id)} is away, and may need what is here of it"
@@ -196,7 +196,7 @@ class Draining:
         )
 
     async def _give_accounts(self, looked: list[Looked]) -> None:
-        """Let the owners of all apps of which something was done here know what that was."""
+        """Give the ledger of each app that has a part here to its owner."""
         node, owned = self._node, _owned(looked)
         for app, part in list(node.plant.parts.items()):
             if app in owned:
@@ -204,7 +204,7 @@ class Draining:
                 await node.asking.ask(owned[app].owner, KeepAccount(app, node.plant.name.hex(), ledger))
 
     async def _clear_out(self) -> None:
-        """Delete all that the store has; from here on there is no way back."""
+        """Delete everything in the store. The drain cannot be revoked after this."""
         node = self._node
         node.keeping.clear()
         for app in list(node.plant.parts):
@@ -214,7 +214,7 @@ class Draining:
 
 
 def _name(app: str) -> str:
-    """Return how users call an app, by its id."""
+    """Return the app's name, which is the first part of its id."""
     return app.partition("@")[0]
 
 

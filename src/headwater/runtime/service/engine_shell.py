@@ -1,9 +1,9 @@
-"""A node's engine as the machines of `node/` see it: apps of which some instances, sources and sinks are here.
+"""A node's engine as the state machines of `control` see it: apps with some of their instances, sources and sinks here.
 
-What the machines want is carried out one after the other, on the loop that drives them; only what may take long (a
-user's file is imported, a broker is dialled) is done on another thread meanwhile. What has come of it they hear as
-events. An instance that begins to run is told to them before workers may take its rows, and one that ends afterwards,
-so that a queue is never emptied by workers and by the wire at the same time.
+Effects are carried out one after the other, on the event loop that drives the state machines; only what may take long
+(to import a user's file, to connect to a broker) runs on another thread. Results return as events. InstanceOpened comes
+before workers may take the instance's rows, and InstanceClosed after they have stopped, so that workers and the wire
+never take from one queue at the same time.
 """
 
 import asyncio
@@ -59,20 +59,20 @@ from headwater.workers.clock import now_us
 
 log = logging.getLogger(__name__)
 
-ROOM_SHARE: Final = 8  # of the memory that waiting rows may take, one app may fill with rows of other nodes so much
-ROOM_BYTES_MIN: Final = 16 << 20  # however little memory there is: the longest message has to find room at last
+ROOM_SHARE: Final = 8  # of the memory for waiting rows: how much of it one app may fill with rows from other nodes
+ROOM_BYTES_MIN: Final = 16 << 20  # however little memory there is: the longest message must fit in the end
 
 
 class HoldReason(StrEnum):
-    """Why what is here of an app does not run as it else would; whatever it is, it is not deleted as left over."""
+    """Why a part of an app does not run normally. Garbage collection spares a part that is held for any reason."""
 
     NONE = ""
-    HELD = "held"  # sources are not read and the clock begins nothing: an upgrade waits for its rows to be through
-    ADOPTED = "adopted"  # it is the next version of an app, and has yet to begin
+    HELD = "held"  # sources and timers are stopped: an upgrade waits for the rows to drain
+    ADOPTED = "adopted"  # the next version of an app, not begun yet
 
 
 class KeptFlow(msgspec.Struct, frozen=True, array_like=True):
-    """An app of which something is here, as the store keeps it."""
+    """An app with a part here, as the store records it."""
 
     id: str
     key: bytes
@@ -80,16 +80,16 @@ class KeptFlow(msgspec.Struct, frozen=True, array_like=True):
     hold: HoldReason = HoldReason.NONE
 
     def keep(self, txn: Transaction) -> None:
-        """Keep it."""
+        """Write it to the store."""
         txn.put(flow_key(self.id), msgspec.msgpack.encode(self))
 
 
-Startable = StartInstance | AwaitInstance | KeptFlow  # what is tried again if it cannot be started
+Startable = StartInstance | AwaitInstance | KeptFlow  # what is retried if it cannot be started
 
 
 @dataclass(slots=True)
 class AppPart:
-    """What is here of an app."""
+    """This node's part of an app."""
 
     id: str
     key: NodeId
@@ -97,22 +97,21 @@ class AppPart:
     kept: KeptFlow
     here: set[int] = field(default_factory=set)
     sources: dict[int, SourceTask] = field(default_factory=dict)  # by number among the sources
-    to_read: dict[int, StartInstance] = field(default_factory=dict)  # sources that are, unless it is held
-    emptying: set[int] = field(default_factory=set)  # instances that run until what waits is done
+    to_read: dict[int, StartInstance] = field(default_factory=dict)  # sources to read once it is not held
+    emptying: set[int] = field(default_factory=set)  # instances that run only until their queue is empty
     _plans: dict[int, ChainPlan] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
-        """The flow."""
         return self.app.graph
 
     @property
     def is_held(self) -> bool:
-        """Whether its sources are not read, for an upgrade."""
+        """Whether an upgrade has stopped its sources."""
         return self.kept.hold is HoldReason.HELD
 
     def plan(self, number: int) -> ChainPlan | None:
-        """Return how an instance is run; None if it is a sink's queue."""
+        """Return the plan of an instance; None if the number is a sink's."""
         chain = next((chain for chain in self.graph.chains if number in chain.instances), None)
         if chain is None:
             return None
@@ -137,7 +136,7 @@ class AppPart:
         return -len(self.graph.sources) <= instance < self.graph.instance_count
 
     def called(self, instance: int) -> str:
-        """Return what people call an instance, or (negative) a source."""
+        """Return the name of an instance, or (negative) of a source, in messages."""
         if instance < 0:
             return f"source {self.source_name(-1 - instance)!r}"
         sink = self.sink_name(instance)
@@ -145,12 +144,12 @@ class AppPart:
 
 
 class EngineShell:
-    """One node's engine. All methods belong to the loop that drives the node, but for `rows_passed`."""
+    """One node's engine. All methods run on the node's event loop, but for `rows_passed`."""
 
     store: Store
 
     def __init__(self, engine: Node, flows: Path, trust: Trust, tell: Callable[[NodeEvent], None]) -> None:
-        """Begin on an engine that runs; `tell` brings events to the machines, `flows` is for the texts of flows."""
+        """Wrap a running engine; `tell` takes events for the state machines, `flows` is the folder for source texts."""
         self.engine, self.store = engine, engine.store
         self.schemas = Schemas()
         self.name = self._own_name()
@@ -175,28 +174,28 @@ class EngineShell:
         return room_left(queues, app, self._by_number[app].here, max(ROOM_BYTES_MIN, room))
 
     def plan(self, instance: InstanceId) -> ChainPlan | None:
-        """Return how an instance is run; None if it is a sink's queue, or its app is not open."""
+        """Return the plan of an instance; None if it is a sink's queue, or its app is not open."""
         part = self._by_number.get(instance.app)
         return None if part is None else part.plan(instance.number)
 
     def holds(self, app: str) -> bool:
-        """Whether anything of an app is in the store, even if it could not be opened."""
+        """Whether the store has a part of an app, even one that could not be opened."""
         return app in self.parts or app in self.troubles.apps()
 
     def lots(self, part: AppPart) -> dict[int, Lot]:
-        """Return the lots of an app's instances that are here, whether they run or not."""
+        """Return the lots of an app's instances in this store, running or not."""
         with self.store.read() as snapshot:
             return all_lots(snapshot, part.app.id)
 
     def forget_name(self) -> None:
-        """Let this store be another to all others, once nothing is in it any more."""
+        """Give up this store's name, once it is empty: it counts as a new store from here on."""
         with self.store.write() as txn:
             txn.delete(NAME_KEY)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def rows_passed(self, instances: Sequence[InstanceId]) -> None:
-        """Rows lie in queues that no worker takes from: of sinks here, or of instances elsewhere. From any thread."""
+        """Take note of rows put into queues without a worker: those of sinks, and outboxes. From any thread."""
         sinks = [one for one in instances if one in self._sinks_here]
         if sinks:
             self.engine.sinks.rows_for(sinks)
@@ -216,7 +215,7 @@ class EngineShell:
                 self._tell(RowsWaited(part.id, instance.number))
 
     def note(self, effect: NoteRowsPut | NoteRowsGone) -> None:
-        """Tell the scheduler what the wire has brought or taken."""
+        """Tell the scheduler what the wire has put into a queue or taken from it."""
         instance, record = effect
         match effect:
             case NoteRowsPut():
@@ -228,14 +227,14 @@ class EngineShell:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def reopen(self) -> None:
-        """Open what the store knows from before: what waits there has to go where it is wanted."""
+        """Open every app in the store after a restart; rows in its outboxes must go on."""
         with self.store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=KeptFlow) for _, packed in snapshot.scan(FLOW_PREFIX)]
         for one in kept:
             await self.reopen_one(one)
 
     async def reopen_one(self, kept: KeptFlow) -> None:
-        """Open an app again, if that has not been done, and try again later if it cannot be."""
+        """Open an app unless it is open; retry later on failure."""
         if kept.id not in self.parts:
             try:
                 await self.open(kept)
@@ -243,7 +242,7 @@ class EngineShell:
                 self._failed((kept.id, None), kept, f"the flow cannot run here: {failure}")
 
     async def open(self, kept: KeptFlow) -> AppPart:
-        """Have an app here, of which nothing runs yet."""
+        """Open an app without running any of its instances."""
         app = await asyncio.to_thread(self._build, kept)
         part = self.parts[kept.id] = AppPart(kept.id, NodeId(kept.key), app, kept)
         self._by_number[app.id] = part
@@ -269,19 +268,19 @@ class EngineShell:
         return NodeApp(app_id, graph, codes, [], [], now_us(), is_part=True, kept_as=kept.id)
 
     def _check_of(self, kept: KeptFlow) -> Check:
-        """Return how a flow is to be looked at: what the store has of this very app was, when it arrived."""
+        """Return how to check a flow's signature: one that the store has already was checked when it arrived."""
         with self.store.read() as snapshot:
             packed = snapshot.get(flow_key(kept.id))
         is_known = packed is not None and msgspec.msgpack.decode(packed, type=KeptFlow).flow == kept.flow
         return self.trust.kept if is_known else self.trust.arrived
 
     def _failed(self, place: Place, wanted: Startable, why: str) -> None:
-        """Say why something was not started, and try it again later."""
+        """Record why something was not started, and retry later."""
         is_news = self.troubles.failed(place, wanted, why, now_us())
         log.log(logging.ERROR if is_news else logging.DEBUG, "%s: %s; it is tried again", place[0], why)
 
     def postpone(self, wanted: Startable, why: str) -> None:
-        """Try again later what did not even begin, or failed as nobody foresaw: its app would wait for it for ever."""
+        """Schedule a retry for a start that was dropped or failed unexpectedly; no peer repeats the request."""
         place = (wanted.id, None) if isinstance(wanted, KeptFlow) else (wanted.app, wanted.instance)
         self._failed(place, wanted, why)
 
@@ -315,7 +314,7 @@ class EngineShell:
             self._failed(place, wanted, f"{part.called(wanted.instance)} cannot be opened: {failure}")
 
     async def opened(self, wanted: StartInstance | AwaitInstance) -> AppPart | None:
-        """Return what is here of an app, which is opened if it is not; None if it cannot be, which is tried again."""
+        """Return this node's part of an app, opening it if need be; None if that failed, which is retried."""
         place = (wanted.app, wanted.instance)
         try:
             part = self.parts.get(wanted.app) or await self.open(KeptFlow(wanted.app, wanted.key, wanted.flow))
@@ -353,7 +352,7 @@ class EngineShell:
         self._tell(InstanceOpened(part.id, number))
 
     def hold(self, part: AppPart, hold: HoldReason) -> None:
-        """Hold an app or let it go, durably."""
+        """Set the hold on an app, durably."""
         part.kept = msgspec.structs.replace(part.kept, hold=hold)
         with self.store.write() as txn:
             part.kept.keep(txn)
@@ -379,7 +378,7 @@ class EngineShell:
         await asyncio.to_thread(refuse_awaited, self.store, part.app, name, others)
 
     async def empty(self, wanted: EmptyInstance) -> None:
-        """Run an instance until what waits for it now is done, and then no more."""
+        """Run an instance until its queue is empty, then stop it."""
         part, number = self.parts[wanted.app], wanted.instance
         await self._run(part, number)
         part.emptying.add(number)
@@ -388,12 +387,12 @@ class EngineShell:
         self.engine.dispatcher.post([InstanceGivenUp(instance, when_taken=True)])
 
     def _emptied(self, part: AppPart, number: int) -> None:
-        if number in part.emptying:  # else it is to run on
+        if number in part.emptying:  # else it was started again meanwhile
             part.emptying.discard(number)
             self._closed(part, number)
 
     async def stop(self, wanted: StopInstance) -> None:
-        """Run an instance here no more, or (negative) read a source no more."""
+        """Stop an instance, or (negative) a source."""
         self.troubles.mended((wanted.app, wanted.instance))
         part, number = self.parts.get(wanted.app), wanted.instance
         if part is None:
@@ -405,7 +404,7 @@ class EngineShell:
             await self._give_up(part, number)
 
     async def stop_reading(self, part: AppPart, number: int) -> None:
-        """Read a source no more."""
+        """Stop reading a source."""
         task = part.sources.pop(number, None)
         if task is not None:
             await asyncio.to_thread(self.engine.sources.remove, part.app.id, task.number)
@@ -435,7 +434,7 @@ class EngineShell:
         self._loop.call_soon_threadsafe(act)
 
     async def close(self, app: str) -> NodeApp | None:
-        """Run nothing of an app any more; what the store has of it stays."""
+        """Stop an app's part; the store keeps it."""
         part = self.parts.pop(app, None)
         if part is None:
             return None
@@ -447,7 +446,7 @@ class EngineShell:
         return part.app
 
     async def forget(self, app: str) -> None:
-        """Delete all that is left of an app that has ended."""
+        """Delete this node's part of an app that has ended."""
         self.troubles.forget(app)
         with self.store.write() as txn:
             txn.delete(flow_key(app))
@@ -457,7 +456,7 @@ class EngineShell:
 
 
 def flow_key(app: str) -> bytes:
-    """Return where the flow of an app is kept."""
+    """Return the store key of an app's flow."""
     return FLOW_PREFIX + app.encode()
 
 

@@ -1,4 +1,4 @@
-"""What is on a node of apps that have ended, or whose upgrade is over, while it was away: nobody else tells it."""
+"""Garbage collection: delete parts of apps that ended, or whose upgrade finished, while this node was down."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -14,14 +14,13 @@ log = logging.getLogger(__name__)
 
 
 class Leftovers:
-    """Looks around now and then for the sake of what does not run here."""
+    """Looks from time to time at the parts of apps that do not run here."""
 
     def __init__(self, node: "NodeService") -> None:
-        """Look for this node."""
         self._node = node
 
     async def look(self) -> None:
-        """Ask around, if there is anything to ask for, and do what follows from the answers."""
+        """If there are such parts, ask all nodes about them and act on the answers."""
         node = self._node
         parts = [
             part for part in node.plant.parts.values() if part.kept.hold is not HoldReason.NONE or self._is_idle(part)
@@ -52,9 +51,9 @@ class Leftovers:
 
 
 def has_answered(owner: NodeId, looked: list[Looked]) -> bool:
-    """Whether the node that answers for an app is there to say that it has it no more.
+    """Whether an app's owner has answered, so that its not listing the app means that it has ended.
 
-    While it is away nobody knows: after a power cut others may be back before it, and an app runs nowhere then, nor in
-    the middle of an upgrade.
+    While the owner is away this is unknown: after a power cut other nodes may return first, and an app runs on none of
+    them then, nor in the middle of an upgrade.
     """
     return any(look.peer.id == owner for look in looked)

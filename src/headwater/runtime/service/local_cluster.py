@@ -1,6 +1,6 @@
-"""Several nodes in one process, for trying things out: they share one Spark session, and nothing else.
+"""Several nodes in one process, for trying things out. They share one Spark session and nothing else.
 
-Each has its own store, port and place on the ring, and rows go from one to another over sockets of this machine.
+Each has its own store, port and place on the ring, and they exchange rows over local sockets.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ NODES_MAX: Final = 32  # their workers have to find slots in one Spark session
 
 
 def few_spares(engine: NodeConfig) -> NodeConfig:
-    """Let an engine hire one spare worker at most: its neighbours have some too."""
+    """Limit an engine to one spare worker, since its neighbours in the process have spares too."""
     return replace(engine, spares_max=1)
 
 
 class LocalNodes:
-    """Some nodes of this machine."""
+    """Some nodes in this process."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LocalNodes:
         kind: type[NodeService] = NodeService,
         settings: Callable[[int], Mapping[str, Any]] = lambda number: {},
     ) -> None:
-        """Begin without nodes; each keeps what it has below `data`.
+        """Begin without nodes; each keeps its data in a folder below `data`.
 
         They join others of this machine that are named, or else begin a ring. Experiments tune their engines and
         machines, or have nodes of a kind that watches itself; `settings` returns further ones of a node by its number.
@@ -54,7 +54,7 @@ class LocalNodes:
         self.nodes: list[NodeService] = []
 
     async def start(self, zones: Sequence[str], *, first_port: int = 0) -> None:
-        """Start one node for each of these zones, and wait until all are in the ring: one first, then all others."""
+        """Start one node per zone, the first alone and the rest at once, and wait until all are in the ring."""
         if not 1 <= len(zones) <= NODES_MAX:
             raise ConfigError(f"{len(zones)} nodes are not possible in one process; use 1 to {NODES_MAX}")
         ports = [0 if first_port == 0 else first_port + number for number in range(len(zones))]
@@ -66,7 +66,6 @@ class LocalNodes:
         self.nodes.sort(key=lambda node: node.settings.data)
 
     async def add(self, zone: str, *, port: int = 0) -> NodeService:
-        """Start one more."""
         self._made += 1
         settings = NodeSettings(
             listen=f"127.0.0.1:{port}",
@@ -83,7 +82,7 @@ class LocalNodes:
         node = self._kind(settings, engine=self._tuned(settings.engine()), machine=self._machine, spark=self._spark)
         try:
             await node.start()
-        except BaseException:  # interrupted, too: nobody else knows of what it has started by now
+        except BaseException:  # interrupted, too: only we can stop what it has started by now
             await uncut(node.stop())
             raise
         self.nodes.append(node)
@@ -91,17 +90,16 @@ class LocalNodes:
         return node
 
     async def remove(self, node: NodeService) -> None:
-        """Stop one in good order."""
+        """Stop a node in good order."""
         self.nodes.remove(node)
         await node.stop()
 
     async def drain(self, node: NodeService) -> None:
-        """Let one leave for good: what runs there moves to the others."""
+        """Drain a node: its instances move to the others, then it stops."""
         await node.draining.begin()
         await node.draining.done.wait()
         await self.remove(node)
 
     async def stop(self) -> None:
-        """Stop all."""
         await asyncio.gather(*(node.stop() for node in self.nodes))
         self.nodes.clear()

@@ -15,13 +15,12 @@ class PeersOfAMachine:
     """One peer or several."""
 
     def __init__(self, each: Sequence[NodeSettings]) -> None:
-        """Begin without any of them started."""
         self._each, self._is_shared = each, len(each) > 1
         self._spark = SharedSpark() if self._is_shared and not each[0].no_spark else None
         self.services: list[NodeService] = []
 
     async def start(self, enter: Callable[[NodeService], Awaitable[None]]) -> None:
-        """Let one peer enter the ring, then all others at once; they join through it, if nobody else is there."""
+        """Let one peer enter the ring, then all others at once, which join through it if no other node is reachable."""
         first, *others = self._each
         await enter(self._made(first))
         if not self.services[0].machine.is_active:
@@ -39,7 +38,7 @@ class PeersOfAMachine:
         return service
 
     async def drained(self) -> None:
-        """Wait until every peer has given away all it had, and is not in the ring any more."""
+        """Wait until every peer has been drained and has left the ring."""
         await asyncio.gather(*(service.draining.done.wait() for service in self.services))
 
     async def broken(self) -> None:

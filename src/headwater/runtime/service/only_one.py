@@ -1,7 +1,7 @@
-"""A node's identity runs once: two nodes with one key would answer for one another.
+"""A lock on a node's identity: two running nodes with one key would answer for one another.
 
-That comes of copied data or certificates, or of two nodes with the same `--certs`. On one machine the second is
-refused; between machines there is no lock, and the operator who copies a key has to see to it.
+That happens if data or certificates are copied, or two nodes share `--certs`. On one machine the second node is
+refused; there is no lock between machines, where the operator has to see to it.
 """
 
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def locked_identity(node: NodeId, settings: NodeSettings) -> ExitStack:
-    """Lock an identity until what is returned is closed; where there can be no locks, that does nothing."""
+    """Lock an identity until the returned stack is closed; on a file system without locks this does nothing."""
     own = "--data" if settings.certs is None else "--certs"
     place = settings.data if settings.certs is None else settings.certs
     holder = this_process(f"the node with --data {settings.data}", now_us())

@@ -1,8 +1,8 @@
-"""What the node does to which an app was submitted: it answers for it, from the first word to the last.
+"""The apps that were submitted to this node, which is their owner: it answers for each until the app has ended.
 
-It is the root of the app's tree, and knows every node that has a part of the app, so it asks those, and only those, how
-the app is. What each tells is wanted part by part, so nothing could be summed up on the way along the tree; and a host
-need not be on it.
+The owner is the root of the app's tree, and has recorded every node with a part of the app, so for a status it asks
+exactly those. It asks directly, not along the tree: the answer lists each part, so there is nothing to sum up on the
+way, and a host need not be a member of the tree.
 """
 
 import asyncio
@@ -51,17 +51,16 @@ CLAIMS_MAX: Final = 3  # of a name: the first meets an app that has ended, the s
 
 
 class Ownership:
-    """The apps that were submitted to one node."""
+    """The apps of one owner."""
 
     def __init__(self, node: "NodeService") -> None:
-        """Answer for those that the node keeps."""
         self._node = node
         self.end_s = END_S
         self._taking: set[str] = set()  # names of apps that are being built
         self._silent_since: dict[NodeId, int] = {}  # of nodes that did not answer when they were last asked
 
     def find(self, app: str) -> OwnedRecord:
-        """Return an app of ours by its name or id."""
+        """Return an app of this owner by its name or id."""
         owned = self._node.keeping.owned
         found = owned.get(app) or next((one for one in owned.values() if one.name == app), None)
         if found is None:
@@ -69,13 +68,13 @@ class Ownership:
         return found
 
     def refused(self, what: str, remedy: str) -> RequestRefused:
-        """Return a refusal of ours."""
+        """Return a refusal in this node's name."""
         return RequestRefused(Refusal(what, self._node.own.address, remedy))
 
     # --- beginning and end --------------------------------------------------------------------------------------------
 
     async def take(self, wanted: SubmitHere) -> Submitted:
-        """Answer for an app from now on: build it once to see that it can be, and have a steward found for it."""
+        """Become the owner of an app: build it once as a check, record it, and have a steward found for it."""
         node = self._node
         flow, signer = node.trust.arrived(wanted.flow)
         if node.keeping.is_draining:
@@ -95,7 +94,7 @@ class Ownership:
         return Submitted(name, owned.id, node.own.address)
 
     def has_name(self, name: str) -> bool:
-        """Whether an app of ours has this name, or one that is being submitted."""
+        """Whether an app of this owner has the name, or one being submitted."""
         return name in self._taking or self._is_kept(name)
 
     def _is_kept(self, name: str) -> bool:
@@ -108,11 +107,11 @@ class Ownership:
         )
 
     async def _claim(self, app: Whereabouts) -> None:
-        """Have the name of a new app be its own; raises if another has it.
+        """Claim the name of a new app in the directory; raises if another app has it.
 
-        Whoever keeps names does not hear of an app's end, so one that has ended gives way when its owner says so. If
-        nobody is there to keep the name, the app begins without: that apps can be submitted while nodes are away counts
-        for more than that no two have the same name, and both can be told apart by their ids.
+        The directory does not hear of an app's end, so an entry whose owner says that the app has ended is replaced. If
+        the directory is unreachable the app begins without a claim: being able to submit while nodes are away matters
+        more than unique names, and ids still tell the apps apart.
         """
         ended = ""
         for _ in range(CLAIMS_MAX):
@@ -125,13 +124,13 @@ class Ownership:
         raise self.taken(app.name)
 
     async def is_there(self, app: Whereabouts) -> bool:
-        """Whether an app has not ended since somebody said where it is; its owner knows."""
+        """Ask the owner whether an app in the directory still exists."""
         if app.owner.id == self._node.own.id:
-            return self._is_kept(app.name)  # and not whether it is being submitted: it may be that which asks
+            return self._is_kept(app.name)  # being submitted does not count: that may be this very request
         try:
             told: NameTold = await self._node.asking.ask(app.owner, NameHere(app.name), LOOK_S)
         except Silent:
-            return True  # it may be back with the app
+            return True  # the owner may return, with the app
         return told.is_taken
 
     def _spec(self, wanted: SubmitHere, identity: str) -> tuple[AppSpec, tuple[str, ...]]:
@@ -150,20 +149,20 @@ class Ownership:
             raise self.refused(f"flow {flow!r} has no source {unknown[0]!r}", f"it has: {', '.join(sources)}")
 
     def of_another(self, name: str, submitter: str, user: str) -> RequestRefused:
-        """Return the refusal of a user who wants to change an app that is another's."""
+        """Return the refusal of a change to another user's app."""
         return self.refused(
             f"{name} was submitted by {submitter!r}, not by {user!r}", "ask for a certificate with the role 'operate'"
         )
 
     async def end(self, app: str, whose: str) -> None:
-        """End an app, if it is this user's or nobody's in particular, and have everybody delete what is left of it."""
+        """End an app, and delete it on all nodes; a user (`whose`, empty for an operator) may end only their own."""
         owned = self.find(app)
         if whose not in ("", owned.submitter):
             self._node.wire.refused(Reason.ROLE, f"user {whose}", f"{owned.id} was submitted by {owned.submitter}")
             raise self.of_another(owned.name, owned.submitter, whose)
         if not self._node.upgrades.may_end(owned):
             raise self.refused(f"{owned.name} is being replaced by another version", "stop it when that is done")
-        owned.is_ending = True  # before anything is waited for: no upgrade may begin meanwhile
+        owned.is_ending = True  # before the first await, so that no upgrade can begin
         self._node.keeping.keep(owned)
         away = {peer for peer, told in (await self._ask_parts(owned)).items() if told is None}
         if owned.id in self._node.keeping.owned:  # else it was stopped twice, and has ended by now
@@ -187,12 +186,12 @@ class Ownership:
             ) from None
 
     async def forgotten(self, owned: OwnedRecord, away: Container[Peer]) -> None:
-        """Have all delete what they have of an app that has ended; those who are away do so when they are back."""
+        """Have every node delete its part of an app that has ended; one that is away does so when it is back."""
         asked = [peer for peer in owned.nodes if peer not in away]
         await asyncio.gather(*(self._node.asking.ask(peer, Forget(owned.id)) for peer in asked), return_exceptions=True)
 
     def keep_account(self, app: str, leaves: Peer, store: str, ledger: Ledger) -> None:
-        """Keep what a node has done for an app that leaves for good, and ask it no more."""
+        """Record the ledger of a node that leaves for good, and ask that node no more."""
         owned = self._node.keeping.owned.get(app)
         if len(msgspec.msgpack.encode(ledger)) > ACCOUNT_BYTES_MAX:
             self._node.wire.refused(Reason.UNUSABLE, str(leaves), f"its account of {app} is too long")
@@ -208,16 +207,16 @@ class Ownership:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def whereabouts(self, owned: OwnedRecord) -> Whereabouts:
-        """Return where an app of ours is."""
+        """Return the directory entry of an app."""
         return Whereabouts(owned.name, owned.id, self._node.own, owned.submitter)
 
     async def publish_all(self) -> None:
-        """Say of all apps of ours where they are."""
+        """Publish the directory entries of all apps."""
         owned = list(self._node.keeping.owned.values())
         await asyncio.gather(*(self._node.directory.publish(self.whereabouts(one)) for one in owned))
 
     def line(self, owned: OwnedRecord) -> OwnedLine:
-        """Return what is told of an app in a list."""
+        """Return an app's line in a list."""
         upgrading = "" if owned.upgrading is None else str(owned.upgrading.phase)
         own = self._node.own
         return OwnedLine(
@@ -233,12 +232,12 @@ class Ownership:
         )
 
     async def parts(self, owned: OwnedRecord) -> tuple[list[PartLine], list[str]]:
-        """Ask every node that may have something of an app; return what they have, and who of its hosts is silent."""
+        """Ask every node that may have a part of an app; return the parts, and which of its hosts are silent."""
         told = await self._ask_parts(owned)
         return _parts(told), sorted(_silent(told) & {peer.address for peer in owned.places})
 
     async def _ask_parts(self, owned: OwnedRecord) -> dict[Peer, PartTold | None]:
-        nodes = owned.nodes  # it may be placed elsewhere while we wait
+        nodes = owned.nodes  # a copy: it may be placed elsewhere during the await
         told = await asyncio.gather(*(self._part(owned.id, peer) for peer in nodes))
         return dict(zip(nodes, told, strict=True))
 
@@ -254,7 +253,7 @@ class Ownership:
         return told
 
     async def explained(self, app: str) -> ExplainTold:
-        """Tell what the flow of an app compiles to."""
+        """Describe what an app's flow compiles to."""
         owned = self.find(app)
         graph = await asyncio.to_thread(self._graph, owned)
         return ExplainTold(
@@ -266,7 +265,7 @@ class Ownership:
         )
 
     def _graph(self, owned: OwnedRecord) -> Graph:
-        """Return the graph of an app, as it runs here; only if nothing of it does, it is built."""
+        """Return the graph of an app: that of the part running here, or else a new build."""
         part = self._node.plant.parts.get(owned.id)
         if part is not None:
             return part.graph

@@ -1,4 +1,4 @@
-"""How a node answers other nodes, who ask on behalf of their users."""
+"""How a node answers requests of other nodes, which make them on behalf of their users."""
 
 import asyncio
 import logging
@@ -49,14 +49,13 @@ log = logging.getLogger(__name__)
 
 
 class Replies:
-    """What one node answers to others."""
+    """One node's answers to other nodes."""
 
     def __init__(self, node: "NodeService") -> None:
-        """Answer for this node."""
         self._node = node
 
     async def answer(self, asker: Peer, question: QuestionKind) -> AnswerKind:
-        """Answer another node; one that brings a flow which nobody has signed is taken note of."""
+        """Answer another node; a flow without a trusted signature is reported as refused."""
         try:
             return await self._answer(asker, question)
         except UntrustedFlow as refusal:
@@ -104,7 +103,7 @@ class Replies:
         assert_never(question)
 
     async def _change(self, wanted: Forget | Adopt | HoldApp) -> Acknowledged:
-        """Do something to what is here of an app, after all that was wanted of it before."""
+        """Change this node's part of an app, after the effects that are queued already."""
         node = self._node
         match wanted:
             case Forget(app):
@@ -125,7 +124,7 @@ class Replies:
         return any(name == app for name, _ in (*hosting.hosted, *hosting.sourced))
 
     async def look(self) -> Looked:
-        """Tell what is here."""
+        """Describe this node and its parts of apps."""
         node = self._node
         parts = await asyncio.to_thread(parts_in_short, node.plant, list(node.plant.parts.values()))
         owned = node.keeping.owned.values()

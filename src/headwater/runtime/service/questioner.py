@@ -1,4 +1,4 @@
-"""Questions of one node to others: asked again until they are answered, answered once however often they are asked."""
+"""Request/response between nodes, with retransmission: a question is executed at most once, and its reply cached."""
 
 import asyncio
 import logging
@@ -31,31 +31,31 @@ from headwater.model.peers import NodeId, Peer
 log = logging.getLogger(__name__)
 
 RESEND_S: Final = 1.0  # a round trip over a bad link, and a bit
-LOOK_S: Final = 4.0  # then a node is said to be silent
-PATIENCE_S: Final = 50.0  # for what takes its time; a user gives up after a minute
-ANSWERED_MAX: Final = 1_000  # questions that are being answered, and answers that are remembered in case they were lost
-ANSWERED_BYTES_MAX: Final = 32 << 20  # of both: the longest there can be, and a thousand of the usual ones beside it
-ANSWERED_S: Final = 120.0  # for which an answer is remembered: longer than anybody asks for it again
+LOOK_S: Final = 4.0  # then a node counts as silent
+PATIENCE_S: Final = 50.0  # for slow requests; a user's own timeout is a minute
+ANSWERED_MAX: Final = 1_000  # questions in progress, and cached answers in case the first copy is lost
+ANSWERED_BYTES_MAX: Final = 32 << 20  # of both: one of the greatest length, and a thousand of the usual
+ANSWERED_S: Final = 120.0  # that an answer is cached: longer than any retransmission
 UNDER_WAY_OF_ONE_MAX: Final = 250  # questions of one node: a user asks 32 at once, and four floods leave none out
-PLACE_BYTES: Final = ANSWERED_BYTES_MAX // ANSWERED_MAX  # as which a place counts beside bytes, to see who has most
-NODES_MAX: Final = 2_000  # that are looked at for one request
+PLACE_BYTES: Final = ANSWERED_BYTES_MAX // ANSWERED_MAX  # an entry's price when shares are compared
+NODES_MAX: Final = 2_000  # that one request visits
 
 
 class Silent(HeadwaterError):
-    """A node has not answered."""
+    """A node has not answered in time."""
 
 
 class QuestionRefused(RequestRefused):
-    """A node has said no; a user who is told so hears it as that node has said it."""
+    """A node has refused; the user gets its words."""
 
 
 @dataclass(slots=True)
 class _Heard:
-    """A question that was heard, and its answer once there is one."""
+    """A question that has arrived, and its answer once there is one."""
 
-    task: "asyncio.Task[Answer] | None"  # while it is being answered: done, it would keep all that it ran in
+    task: "asyncio.Task[Answer] | None"  # while in progress; a finished task would keep its whole context alive
     size_bytes: int  # of the question while it is being answered, then of the answer
-    answer: Answer | None = None  # none if this node was stopped before there was one
+    answer: Answer | None = None  # None if the task was cancelled
     answered_at_s: float = math.inf
 
 
@@ -64,21 +64,20 @@ Answering = Callable[[Peer, QuestionKind], Awaitable[AnswerKind]]
 
 
 class Asking:
-    """The questions of one node."""
+    """The questions of one node, and its answers to others."""
 
     def __init__(
         self, own: Peer, send: Sending, answer: Answering, rng: Random, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin with none."""
         self._own, self._send, self._answer, self._rng, self._clock = own, send, answer, rng, clock
-        self._open: dict[tuple[NodeId, int], asyncio.Future[Answer]] = {}  # by who is asked
+        self._open: dict[tuple[NodeId, int], asyncio.Future[Answer]] = {}  # by the node asked
         self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
         self._heard_bytes = 0
-        self._of_one: Counter[NodeId] = Counter()  # what each node takes of both: bytes, and places as bytes
+        self._of_one: Counter[NodeId] = Counter()  # each node's share of both: bytes, and entries priced in bytes
         self._under_way: Counter[NodeId] = Counter()
 
     async def ask(self, to: Peer, question: QuestionKind, patience_s: float = PATIENCE_S) -> Any:
-        """Return the answer; raises Silent or Refused."""
+        """Ask until there is an answer, and return it; raises Silent or QuestionRefused."""
         if to.id == self._own.id:
             return await self._answer(self._own, question)
         number = self._rng.getrandbits(62)
@@ -97,7 +96,7 @@ class Asking:
             del self._open[to.id, number]
 
     def hear(self, message: PeerQuestion | Answer) -> None:
-        """Take what another node has said."""
+        """Take a question or an answer off the wire."""
         if isinstance(message, Answer):
             waits = self._open.get((message.sender.id, message.number))
             if waits is not None and not waits.done():
@@ -110,7 +109,7 @@ class Asking:
             self._send(message.sender.address, heard.answer)
 
     def _begin(self, question: PeerQuestion) -> None:
-        """Answer a question that is new; where too much is being answered it is not heard, and asked again."""
+        """Begin to answer a new question; beyond the limits it is dropped, and the asker retransmits it."""
         size, sender = len(question.payload), question.sender.id
         self._forget_old()
         if self._under_way[sender] >= UNDER_WAY_OF_ONE_MAX:
@@ -127,7 +126,7 @@ class Asking:
         task.add_done_callback(lambda done: self._done(place, question.sender, done))
 
     def _done(self, place: tuple[NodeId, int], to: Peer, done: "asyncio.Task[Answer]") -> None:
-        heard = self._heard[place]  # what is being answered is not forgotten, or it would be done twice
+        heard = self._heard[place]  # an entry in progress is never evicted, or the question could be executed twice
         heard.task, heard.answer = None, None if done.cancelled() else done.result()
         size = 0
         if heard.answer is not None:
@@ -140,7 +139,7 @@ class Asking:
         self._make_room(0)
 
     def _forget_old(self) -> None:
-        """Forget answers that nobody asks for any more: thousands of them would take as much as may be taken."""
+        """Evict expired answers: otherwise the cache would always be as full as it may be."""
         gone = self._clock() - ANSWERED_S
         while self._heard and next(iter(self._heard.values())).answered_at_s <= gone:
             self._forget(next(iter(self._heard)))
@@ -151,7 +150,7 @@ class Asking:
         _subtract(self._of_one, place[0], size + PLACE_BYTES)
 
     def _make_room(self, size: int) -> None:
-        """Forget answers until there is room for something of this size: of the node that takes most, the oldest."""
+        """Evict answers until there is room for `size` bytes: the oldest of the node with the largest share."""
         while not self._has_room(size):
             answered = [place for place, heard in self._heard.items() if heard.task is None]
             if not answered:
@@ -168,7 +167,7 @@ class Asking:
             return Answer(self._own, question.number, encoder.encode(answer))
         except (HeadwaterError, *UNDECODABLE) as failure:
             return self._refusal(question, failure)
-        except Exception as failure:  # our mistake: whoever asks must not wait for it for ever
+        except Exception as failure:  # our mistake: the asker must not wait for the timeout
             log.exception("a question of %s was not answered", question.sender)
             return self._refusal(question, failure)
 
@@ -177,7 +176,7 @@ class Asking:
         return Answer(self._own, question.number, told, is_refused=True)
 
     async def ask_all(self, peers: Sequence[Peer], question: QuestionKind) -> tuple[list[Any], list[str]]:
-        """Return what these nodes answer, and the addresses of those who do not, or refuse to."""
+        """Return the answers of these nodes, and the addresses of those that refuse or do not answer."""
         answers = await asyncio.gather(*(self.ask(peer, question, LOOK_S) for peer in peers), return_exceptions=True)
         told, silent = [], []
         for peer, answer in zip(peers, answers, strict=True):
@@ -190,9 +189,9 @@ class Asking:
         return told, silent
 
     async def look_around(self, leaves: Iterable[Peer]) -> tuple[list[Looked], list[str]]:
-        """Ask everybody in the ring what they have; return that, and who is silent.
+        """Ask every node of the ring what it has; return the answers, and which nodes are silent.
 
-        Nobody knows all nodes, but everybody knows those around them, who know those around them.
+        No node knows all others, so this walks the ring: each answer names the neighbours of the node that gave it.
         """
         known: dict[NodeId, Peer] = {self._own.id: self._own, **{peer.id: peer for peer in leaves}}
         waiting = list(known.values())

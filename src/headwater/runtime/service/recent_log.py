@@ -1,4 +1,4 @@
-"""The last lines of this process's log, in memory, for those who ask for them."""
+"""The last lines of this process's log, kept in memory for `headwater logs`."""
 
 import logging
 from collections import deque
@@ -21,7 +21,7 @@ class _Said(NamedTuple):
 
 
 class _RecentLines(logging.Handler):
-    """Keeps the last lines: as text, since a record of what was raised keeps all that was in hand, such as messages."""
+    """Keeps lines as text: a log record with an exception would keep alive all that its traceback refers to."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -37,7 +37,7 @@ _recent: Final = _RecentLines()
 
 
 def remember_log() -> None:
-    """Keep the last lines from now on."""
+    """Begin to keep the last lines; idempotent."""
     ours = logging.getLogger("headwater")
     if _recent not in ours.handlers:
         ours.addHandler(_recent)
@@ -45,6 +45,6 @@ def remember_log() -> None:
 
 
 def recent_lines(node: str, voice: Voice, count: int) -> list[LogLine]:
-    """Return the last lines of a node, and those of nobody in particular."""
+    """Return the last lines of a node, including those that no particular node of the process has logged."""
     said = [one for one in list(_recent.said) if one.voice in (voice, None)]
     return [LogLine(node, one.at_us, one.level, one.text) for one in said[-count:]]

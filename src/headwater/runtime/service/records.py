@@ -1,4 +1,4 @@
-"""What a node remembers over a restart besides its rows: the apps that were submitted to it, and whom it knew."""
+"""What a node records besides rows, to have it after a restart: the apps submitted to it, and the peers it knew."""
 
 import logging
 import os
@@ -22,11 +22,11 @@ PEERS_KEPT: Final = 64  # enough that some are still there
 
 
 class UpgradePhase(StrEnum):
-    """How far an upgrade is."""
+    """The phase of an upgrade."""
 
     DRAINING = "draining"  # sources are held, and rows run out; can be taken back
     ENDING = "ending"  # nothing waits anywhere: the version before is being stopped
-    ADOPTING = "adopting"  # nodes bring what it kept to where the next version looks for it
+    ADOPTING = "adopting"  # nodes pass what the old version kept to the next
 
 
 class Upgrading(msgspec.Struct, array_like=True):
@@ -34,16 +34,16 @@ class Upgrading(msgspec.Struct, array_like=True):
 
     spec: AppSpec  # of the next version
     source_names: tuple[str, ...]
-    homes: tuple[Placed, ...]  # of the instances that go on with something
+    homes: tuple[Placed, ...]  # of the instances whose state is passed on
     given_up: tuple[str, ...]
-    takes_rows: bool  # as they lie, since the version before cannot let them through
+    takes_rows: bool  # the queued rows are passed on as well, since the old version cannot process them
     patience_s: float
     phase: UpgradePhase = UpgradePhase.DRAINING
-    can_take: bool = False  # rows as they lie, should it come to that
+    can_take: bool = False  # whether `takes_rows` is possible, if it comes to that
 
 
 class OwnedRecord(msgspec.Struct, array_like=True):
-    """An app that was submitted to this node."""
+    """An app whose owner this node is."""
 
     spec: AppSpec
     name: str  # as users call it
@@ -60,7 +60,7 @@ class OwnedRecord(msgspec.Struct, array_like=True):
 
     @property
     def id(self) -> str:
-        """The name that no other submission has."""
+        """The name that is unique to this submission."""
         return self.spec.name
 
     @property
@@ -74,26 +74,26 @@ class OwnedRecord(msgspec.Struct, array_like=True):
         return (*self.spec.sources, *(one.host for one in self.placed))
 
     def note_nodes(self) -> None:
-        """Remember where it is now, besides where it was."""
+        """Add its present nodes to those that had a part of it."""
         known = {peer.id: peer for peer in (*self.nodes, *self.places)}
         self.nodes = tuple(known.values())
 
 
 class Keeping:
-    """A node's own records."""
+    """The records of one node, in its store."""
 
     def __init__(self, store: LmdbStore, data: Path) -> None:
-        """Read what there is."""
+        """Read the records."""
         self._store, self._peers_file = store, data / PEERS_FILE
         with store.read() as snapshot:
             kept = [msgspec.msgpack.decode(packed, type=OwnedRecord) for _, packed in snapshot.scan(OWNED_PREFIX)]
             draining = snapshot.get(DRAINING_KEY)
         self.is_draining = draining is not None
-        self.is_clearing = draining == CLEARING  # what it had is being deleted, and it cannot stay any more
+        self.is_clearing = draining == CLEARING  # its store is being deleted, so the drain cannot be revoked
         self.owned: dict[str, OwnedRecord] = {one.id: one for one in kept}
 
     def keep(self, owned: OwnedRecord) -> None:
-        """Keep an app, as it is now, durably."""
+        """Record the present state of an app, durably."""
         owned.note_nodes()
         self.owned[owned.id] = owned
         with self._store.write() as txn:
@@ -109,7 +109,7 @@ class Keeping:
         owned.placed, owned.has_run, owned.nodes = agreed.placed, agreed.has_run, agreed.nodes
 
     def succeed(self, app: str, successor: OwnedRecord) -> None:
-        """Keep an app in the place of another, both at once."""
+        """Replace an app by its next version in one transaction."""
         self.owned.pop(app)
         self.owned[successor.id] = successor
         with self._store.write() as txn:
@@ -123,7 +123,7 @@ class Keeping:
         self.owned.pop(app, None)
 
     def drain(self, wanted: bool) -> None:
-        """Remember that this node is to leave for good; or that it has, or is to stay after all."""
+        """Record that this node is to leave for good, or that it is not, or has left."""
         self.is_draining, self.is_clearing = wanted, False
         with self._store.write() as txn:
             if wanted:
@@ -132,13 +132,13 @@ class Keeping:
                 txn.delete(DRAINING_KEY)
 
     def clear(self) -> None:
-        """Remember that what this node had is being deleted, since nobody needs it any more."""
+        """Record that the store is being deleted, as nothing in it is needed any more."""
         self.is_clearing = True
         with self._store.write() as txn:
             txn.put(DRAINING_KEY, CLEARING)
 
     def peers(self) -> list[str]:
-        """Return the addresses of those who were there."""
+        """Return the addresses of the peers known before the restart."""
         try:
             return self._peers_file.read_text(encoding="utf-8").split()
         except FileNotFoundError:
@@ -148,7 +148,7 @@ class Keeping:
             return []
 
     def keep_peers(self, addresses: list[str]) -> None:
-        """Remember who is there, to find them again after a restart; nobody known is no reason to forget others."""
+        """Record the known peers, to find them after a restart; an empty list does not replace an older one."""
         if not addresses:
             return
         fresh = self._peers_file.with_suffix(".new")

@@ -1,12 +1,12 @@
-"""One node of a cluster: the machines of `node/` on a real clock, a real wire and a real engine.
+"""One node of a cluster: the state machines of `control` on a real clock, a real wire and a real engine.
 
     service = NodeService(NodeSettings(listen="127.0.0.1:7100", insecure=True))
     await service.start()
     ...
     await service.stop()
 
-It carries out what the machines want and tells them what has happened; it decides nothing that they decide. All of it
-lives on the event loop that runs; the engine has its own threads.
+It carries out the machines' effects and tells them events; it takes none of their decisions. All of it lives on the
+running event loop; the engine has its own threads.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ from headwater.workers.local.shared_session import SharedSpark
 
 log = logging.getLogger(__name__)
 
-ALONE_S: Final = 10.0  # that a node without --join looks for those it knew before it begins a ring by itself
+ALONE_S: Final = 10.0  # for which a node without --join seeks its former peers before it begins a ring by itself
 UPKEEP_S: Final = 1.0
 LAST_ACT_S: Final = 20.0  # for what is being done when a node is stopped: state is copied, a broker dialled
 PEERS_S: Final = 30.0  # between two notes of who is there
@@ -113,7 +113,7 @@ class NodeService:
         machine: MachineConfig | None = None,
         spark: SharedSpark | None = None,
     ) -> None:
-        """Begin with nothing open; `spark` is a session that other nodes of this process use too."""
+        """Begin with nothing open; `spark` is a session shared with other nodes of this process."""
         self.settings = settings
         self._engine_config = engine or settings.engine()
         self.config = replace(machine or MachineConfig(), capacity=settings.capacity)
@@ -138,7 +138,7 @@ class NodeService:
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, start the engine, take the port, and join the others."""
+        """Open the store, start the engine, bind the port, and join the ring."""
         speak_with(self.voice)
         self._loop = asyncio.get_running_loop()
         try:
@@ -235,7 +235,7 @@ class NodeService:
         await self._is_active.wait()
 
     def _join(self) -> None:
-        """Join whom we are told to, and whom we knew; a node that is told of nobody begins a ring if it must."""
+        """Join the configured peers and those known before; a node with neither begins a ring of its own."""
         asked = [address for address in self.settings.join if address != self.own.address]
         known = [address for address in self.keeping.peers() if address != self.own.address]
         self.handle(NodeStarted((*asked, *known)))
@@ -251,11 +251,11 @@ class NodeService:
     # --- the machines -------------------------------------------------------------------------------------------------
 
     def now(self) -> Instant:
-        """Return the time: the wall clock's when this node was started, and steady since."""
+        """Return the wall clock's time at the start of this node plus the monotonic time since: it never steps back."""
         return Instant(self._began + time.monotonic_ns() // 1_000)
 
     def handle(self, event: NodeEvent) -> None:
-        """Tell the machines what has happened, and do what they want; once we have left, nothing happens any more."""
+        """Give the machines an event and carry out the effects; after we have left, events are ignored."""
         if self.has_left:
             return
         try:
@@ -300,7 +300,7 @@ class NodeService:
             except Exception as mistake:  # as above
                 self.mistakes.note(type(message).__name__, mistake)
             return
-        if isinstance(message, StartAsked) and self._wishes.are_too_many():  # it is asked again until it is answered
+        if isinstance(message, StartAsked) and self._wishes.are_too_many():  # the peer retransmits it
             self.wire.refused(Reason.UNUSABLE, str(message.sender), "too much waits to be started here")
             return
         if isinstance(message, Leaving):
@@ -363,7 +363,7 @@ class NodeService:
         self.handle(Persisted(record))
 
     async def _carry_out_all(self) -> None:
-        """Do what the machines want of the engine, one after the other, until this node stops."""
+        """Carry out the queued effects, one after the other, until this node stops."""
         while not self._is_stopping:
             match await self._wishes.next():
                 case StartInstance() as start:
@@ -388,13 +388,13 @@ class NodeService:
                 self.plant.postpone(tried_again, f"unforeseen ({type(mistake).__name__}): {mistake}")
 
     def new_id(self, name: str) -> str:
-        """Return an id for an app that is submitted here: no two submissions have the same, whatever their names."""
+        """Return an id for a new app, unique even among apps of one name."""
         return f"{name}@{self._rng.getrandbits(32):08x}"
 
     async def in_turn(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do something to the engine, after all that was wanted of it before; raises what it raises.
+        """Do something to the engine after the effects that are queued already; raises what it raises.
 
-        If this node is stopped before it is done, it was not done, and nobody may hear otherwise.
+        If the node is stopped before it is done the caller is cancelled, and so cannot report success.
         """
         done: asyncio.Future[None] = self._loop.create_future()
 
@@ -404,7 +404,7 @@ class NodeService:
             except asyncio.CancelledError:
                 done.cancel()
                 raise
-            except Exception as failure:  # whoever asked for it deals with it
+            except Exception as failure:  # is raised in the caller
                 if not done.done():
                     done.set_exception(failure)
             else:
@@ -415,7 +415,7 @@ class NodeService:
         await done
 
     def above(self, key: NodeId) -> tuple[Peer, ...]:
-        """Return the nodes above this one in an app's tree, up to the root as far as it is known here."""
+        """Return the nodes above this one in an app's tree, as far up towards the root as is known here."""
         tree = self.machine.trees.status().get(key)
         if tree is not None and tree.path:
             return tree.path
@@ -423,7 +423,7 @@ class NodeService:
         return () if hop is None else (hop,)
 
     def end(self, app: str) -> asyncio.Event:
-        """Have an app of ours ended; the event is set when it has."""
+        """End an app of this owner; the event is set once it has ended."""
         ended = self._ended.setdefault(app, asyncio.Event())
         owned = self.keeping.owned[app]
         owned.is_ending = True
@@ -432,7 +432,7 @@ class NodeService:
         return ended
 
     def _end_again(self) -> None:
-        """Say which apps of ours are to end: the machines do not hear it of apps that wait for the ring."""
+        """Repeat AppEndWanted, which the machines ignore for an app whose submission waits for the ring."""
         for owned in list(self.keeping.owned.values()):
             if owned.is_ending and not owned.has_ended:
                 self.handle(AppEndWanted(owned.id))
@@ -472,7 +472,7 @@ class NodeService:
         self.keeping.keep_peers([peer.address for peer in self.machine.ring.known.everybody()])
 
     def leave(self) -> None:
-        """Be no part of the ring any more; answers are still given."""
+        """Leave the ring; questions are still answered."""
         if not self.has_left:
             self._keep_peers()
             self.handle(LeaveWanted())
@@ -481,14 +481,14 @@ class NodeService:
                 self._timer.cancel()
 
     async def stop(self) -> None:
-        """Leave in good order: tell the others, stop the engine, keep everything for the next start."""
+        """Leave in good order: tell the peers, stop the engine, keep everything for the next start."""
         if self._is_stopping or not self._tasks:
             return
         self._is_stopping = True
         await self.upgrades.stop()
         carrying, *others = self._tasks
         self._wishes.put(_nothing)  # in case it waits for something to do
-        await asyncio.wait({carrying}, timeout=LAST_ACT_S)  # what is half done has the store in its hands
+        await asyncio.wait({carrying}, timeout=LAST_ACT_S)  # an effect in progress is using the store
         for task in (carrying, *others):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

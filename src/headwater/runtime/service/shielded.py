@@ -1,4 +1,4 @@
-"""What is not to be cut off in the middle: a thread goes on whoever has given up waiting for it."""
+"""Awaiting without being cancelled in the middle: a thread runs on even if its awaiter has been cancelled."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
-"""What a node was to start and could not, because of the world around it: tried again, ever less often.
+"""Starts that failed because of the world outside: retried with exponential backoff.
 
-A file may come to be there, a broker be reached, a package be installed. Rows wait meanwhile, and whoever asks how the
-app is hears what is lacking, and where.
+A file may appear, a broker be reached, a package be installed. Rows wait meanwhile, and the app's status says what is
+missing, and where.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from typing import Final, Generic, TypeVar
 
 from headwater.model.time import SECOND
 
-FIRST_US: Final = SECOND  # until the second try; twice as long after each further one
+FIRST_US: Final = SECOND  # until the first retry; doubled with each further one
 LONGEST_US: Final = 60 * SECOND
-TROUBLES_MAX: Final = 10_000  # beyond it the oldest is tried no more; whoever wants it says so again
-TROUBLES_BYTES_MAX: Final = 128 << 20  # of what is wanted, likewise: a flow comes with it, of a megabyte at most
+TROUBLES_MAX: Final = 10_000  # beyond it the oldest is dropped; its steward asks again
+TROUBLES_BYTES_MAX: Final = 128 << 20  # of what is to be started, likewise: each has its flow, of a megabyte at most
 
 Wanted = TypeVar("Wanted")
 Place = tuple[str, int | None]  # an app's id, and an instance or (negative) a source; None: the app itself
@@ -26,20 +26,20 @@ class StartTrouble(Generic[Wanted]):
     wanted: Wanted
     why: str
     tries: int
-    again_us: int | None  # None: it is being tried
+    again_us: int | None  # None: a retry is in progress
 
 
 class Troubles(Generic[Wanted]):
     """All that could not be started on a node."""
 
     def __init__(self, size_bytes: Callable[[Wanted], int]) -> None:
-        """Know of none; what is wanted may be large, and anybody may want it of us."""
+        """Begin empty; the size is counted because peers determine what is to be started."""
         self._size_bytes = size_bytes
         self._bytes_held = 0
         self._troubles: dict[Place, StartTrouble[Wanted]] = {}
 
     def failed(self, place: Place, wanted: Wanted, why: str, now_us: int) -> bool:
-        """Take note that something could not be started; return whether that is news."""
+        """Record a failed start; return whether its reason is new."""
         known = self._troubles.get(place)
         tries = 1 if known is None else known.tries + 1
         pause_us = min(LONGEST_US, FIRST_US << min(tries - 1, 16))
@@ -50,7 +50,7 @@ class Troubles(Generic[Wanted]):
         return known is None or known.why != why
 
     def mended(self, place: Place) -> bool:
-        """Take note that something has started, or is not wanted any more; return whether there was trouble."""
+        """Record that something has started, or need not start any more; return whether it had failed before."""
         known = self._troubles.pop(place, None)
         if known is None:
             return False
@@ -58,23 +58,23 @@ class Troubles(Generic[Wanted]):
         return True
 
     def forget(self, app: str) -> None:
-        """Try nothing of an app any more."""
+        """Drop everything of an app."""
         for place in [place for place in self._troubles if place[0] == app]:
             self.mended(place)
 
     def due(self, now_us: int) -> list[Wanted]:
-        """Return what is to be tried now; each must succeed or fail before it is due again."""
+        """Return what to retry now; each must succeed or fail before it can be due again."""
         found = [one for one in self._troubles.values() if one.again_us is not None and one.again_us <= now_us]
         for one in found:
             one.again_us = None
         return [one.wanted for one in found]
 
     def of(self, app: str, now_us: int) -> list[str]:
-        """Tell what of an app could not be started, in words."""
+        """Describe an app's failed starts."""
         return [_told(one, now_us) for (name, _), one in self._troubles.items() if name == app]
 
     def apps(self) -> dict[str, Wanted]:
-        """Return the apps of which something could not be started, each with one such thing."""
+        """Return the apps with failed starts, each with one of these."""
         return {app: one.wanted for (app, _), one in self._troubles.items()}
 
 

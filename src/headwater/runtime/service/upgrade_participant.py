@@ -1,7 +1,7 @@
-"""What an upgrade does to a node: hold an app so that its rows run out, and let its next version go on with the rest.
+"""A node's part in an upgrade: to hold an app so that its rows drain, and to pass what it keeps to its next version.
 
-Both are durable before they are answered, and asked for again until they are: a node that is killed in between goes on
-where it stood.
+Both are durable before they are acknowledged, repeated until they are, and idempotent: a node that is killed in between
+goes on where it was.
 """
 
 import asyncio
@@ -14,14 +14,13 @@ from headwater.runtime.service.engine_shell import EngineShell, HoldReason, Kept
 
 
 class Holding:
-    """The upgrades of one node's apps. Its methods are called one after the other, as those of the plant."""
+    """The upgrades of a node's apps. Its methods run one after the other, as those of the engine shell do."""
 
     def __init__(self, plant: EngineShell) -> None:
-        """Hold nothing that the store does not say."""
         self._plant = plant
 
     async def hold(self, app: str, *, is_held: bool) -> None:
-        """Read no sources of an app, and let the clock begin nothing; or again."""
+        """Stop an app's sources and timers, or start them again."""
         part = self._plant.parts.get(app)
         if part is None or part.is_held == is_held:
             return
@@ -32,13 +31,13 @@ class Holding:
             await self._plant.start(wanted)
 
     async def begun(self, app: str) -> None:
-        """Take note that the next version of an app is the app now, even if it runs nothing here."""
+        """Record that the next version of an app has begun, even if no instance of it runs here."""
         part = self._plant.parts.get(app)
         if part is not None and part.kept.hold is HoldReason.ADOPTED:
             self._plant.hold(part, HoldReason.NONE)
 
     async def check(self, wanted: Adopt) -> None:
-        """Raise if the next version of an app could not go on here."""
+        """Raise if the next version of an app could not run here."""
         await asyncio.to_thread(self._check, wanted)
 
     def _check(self, wanted: Adopt) -> None:
@@ -49,7 +48,7 @@ class Holding:
                 engine.registry.check(graph, _upgrade(wanted), wanted.app)
 
     async def adopt(self, wanted: Adopt) -> None:
-        """Let the next version of an app go on with what is here of it; if there is nothing, nothing happens."""
+        """Pass what is here of an app to its next version; without a part here this does nothing."""
         plant = self._plant
         is_there = plant.engine.registry.find(wanted.predecessor) is not None
         if wanted.app in plant.parts or not is_there:

@@ -1,16 +1,16 @@
-"""Replacing a running app by another version of its flow, led by the node that answers for the app.
+"""Replacing a running app by another version of its flow, led by the app's owner.
 
     draining ──nothing waits anywhere──► ending ──all stopped──► adopting ──all nodes have it──► the next version begins
-        └── given up: rows did not run out, or it failed ──► the version before goes on
+        └── given up: rows did not drain, or it failed ──► the old version goes on
 
-While it is **drained**, its sources are held and its rows run out, through the version that they came for; so far all
-can be taken back. Once nothing waits on any node and nothing can come, the version before is **ended**, and every node
-lets the next one **adopt** what it has of it. Each step is kept on the disk before it is taken, and asked for until it
-is answered, so any node, and this one too, may be killed at any moment.
+While the app is **draining**, its sources are held and the old version processes the rows that are left; the upgrade
+can still be revoked. Once nothing waits on any node, and nothing can come, the old version is **ended**, and every node
+has the next one **adopt** its state. Each phase is written ahead of its steps, and each request repeated until it is
+acknowledged, so any node, the owner included, may be killed at any moment.
 
-An app that has failed cannot let its rows through, nor one of which something cannot be opened, or whose sink waits for
-somebody who is not there. The next version takes them over as they lie, if it is built alike up to its sinks: that is
-how a function is mended, or a sink.
+An app that has failed cannot process its rows, nor can one with a part that cannot be opened, or with a sink whose
+target is away. The next version then takes over the queued rows, if its structure is the same up to the sinks: that is
+how a function or a sink is mended.
 """
 
 import asyncio
@@ -51,15 +51,14 @@ ADOPTED_WITHIN_S: Final = 600.0  # as long as instances wait for a host that is 
 
 
 class Upgrades:
-    """The upgrades of the apps that one node answers for."""
+    """The upgrades of one owner's apps."""
 
     def __init__(self, node: "NodeService") -> None:
-        """Lead none yet."""
         self._node = node
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def go_on(self) -> None:
-        """Go on with what was under way when this node was stopped."""
+        """Resume the upgrades that were in progress when this node was stopped."""
         for owned in self._node.keeping.owned.values():
             if owned.upgrading is not None:
                 self._lead(owned)
@@ -70,14 +69,14 @@ class Upgrades:
         task.add_done_callback(lambda _: self._tasks.pop(owned.id, None))
 
     async def stop(self) -> None:
-        """Leave everything as it is, to be gone on with."""
+        """Stop leading; a restart resumes each upgrade."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def may_end(self, owned: OwnedRecord) -> bool:
-        """Whether an app can be ended now; an upgrade that can be taken back is."""
+        """Whether an app can be ended now; this revokes an upgrade that is still draining."""
         if owned.upgrading is None:
             return True
         if owned.upgrading.phase is not UpgradePhase.DRAINING:
@@ -91,7 +90,7 @@ class Upgrades:
     # --- what was said ------------------------------------------------------------------------------------------------
 
     def flow_told(self, app: str, wish: bytes) -> FlowTold:
-        """Show an app's flow to who may replace it: what they do not say anew stays as it is, and they sign it all."""
+        """Return an app's flow to a user who may replace it, and who signs all of the new one, changed or not."""
         owned = self._node.ownership.find(app)
         signer = self._node.trust.asked(app, wish, dt.datetime.now(dt.UTC))
         self._refuse_others(owned, signer, "its flow is asked for by")
@@ -100,7 +99,7 @@ class Upgrades:
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     async def begin(self, wanted: UpgradeHere) -> UpgradeTold:
-        """See whether a version can take the place of an app; then have it do so, unless that was all."""
+        """Check that a version can replace an app, then begin to, unless `only_check` is set."""
         ownership = self._node.ownership
         owned = ownership.find(wanted.app)
         self._refuse_busy(owned)
@@ -122,7 +121,7 @@ class Upgrades:
         await asyncio.gather(
             *(self._ask(peer, _adopt(owned, plan, only_check=True)) for peer in owned.nodes if peer.address in nodes)
         )
-        self._refuse_busy(owned)  # others may have been quicker meanwhile
+        self._refuse_busy(owned)  # another request may have begun meanwhile
         if not wanted.only_check:
             owned.upgrading, owned.note = plan, ""
             self._node.keeping.keep(owned)
@@ -146,7 +145,7 @@ class Upgrades:
             raise self._node.ownership.refused(what, "wait until that is done")
 
     def _refuse_others(self, owned: OwnedRecord, signer: Identity | None, what: str) -> None:
-        """Refuse what is signed by somebody whose app it is not; which node asks for it does not count."""
+        """Refuse a signer who neither submitted the app nor may operate all; the node that asks does not matter."""
         if signer is not None and not signer.role.includes(Role.OPERATE) and signer.name != owned.submitter:
             self._node.wire.refused(Reason.ROLE, str(signer), f"{owned.id} was submitted by {owned.submitter}")
             raise self._node.ownership.refused(
@@ -179,7 +178,7 @@ class Upgrades:
         return Upgrading(spec, names, homes, kept.given_up, takes_rows, wanted.patience_s, can_take=can_take), kept
 
     def _homes_now(self, owned: OwnedRecord, plan: Upgrading) -> tuple[Placed, ...]:
-        """Return where the instances of the next version go on, as those of this one are placed now."""
+        """Return the homes of the next version's instances, by where those of the old one are placed now."""
         _, before = self._before(owned)
         with built(plan.spec.flow, self._node.settings.flows, self._node.trust.kept) as after:
             pass
@@ -187,7 +186,7 @@ class Upgrades:
         return _homes(owned, after, kept, takes_rows=plan.takes_rows)
 
     def _before(self, owned: OwnedRecord) -> tuple[str, Manifest]:
-        """Return the structure of an app and what it keeps, as the store knows it: it may build no more by now."""
+        """Return an app's structure and manifest, from the registry if it is there: the flow may not build any more."""
         record = self._node.engine.registry.find(owned.id)
         if record is not None and record.manifest is not None:
             return record.fingerprint, record.manifest
@@ -195,7 +194,7 @@ class Upgrades:
             return graph.fingerprint, manifest_of(graph)
 
     def _spec(self, owned: OwnedRecord, wanted: UpgradeHere, after: Graph, kept: Succession) -> AppSpec:
-        """Return the spec of the next version: a source that goes on stays where its position is."""
+        """Return the spec of the next version: a source whose position is kept stays on its node."""
         ownership = self._node.ownership
         ownership.refuse_unknown(wanted.at, after.sources, after.name)
         before = dict(zip(owned.source_names, owned.spec.sources, strict=True))
@@ -255,10 +254,10 @@ class Upgrades:
         log.info("%s: the upgrade is %s", owned.id, phase)
 
     async def _drained(self, owned: OwnedRecord, plan: Upgrading) -> str:
-        """Hold all sources, and wait until nothing waits anywhere; return why that cannot be, if it cannot.
+        """Hold all sources and wait until no row waits anywhere; return why that is not possible, if it is not.
 
-        Nodes are not looked at in the same moment. But while nothing can come from outside, and nothing has happened
-        anywhere between two looks, there was nothing on its way either.
+        One look is not a consistent snapshot. But if nothing can enter from outside, and no counter has changed
+        anywhere between two looks, then nothing was on its way between nodes either.
         """
         gives_up = time.monotonic() + plan.patience_s
         before: int | None = None
@@ -283,7 +282,7 @@ class Upgrades:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _hold_all(self, owned: OwnedRecord, *, is_held: bool) -> bool:
-        """Have all nodes hold an app, or let it go; return whether those that have a part of it have done so."""
+        """Have all nodes hold an app, or release it; return whether all nodes with a part of it have done so."""
         nodes, wanted = owned.nodes, HoldApp(owned.id, is_held)
         told = await asyncio.gather(
             *(self._node.asking.ask(peer, wanted, LOOK_S) for peer in nodes), return_exceptions=True
@@ -292,7 +291,7 @@ class Upgrades:
         return failed.isdisjoint(peer.id for peer in _needed(owned))
 
     async def _give_up(self, owned: OwnedRecord, why: str) -> None:
-        """Let the version before go on; a node that does not hear so now finds out by itself."""
+        """Let the old version go on; a node that misses this finds out by its garbage collection."""
         owned.upgrading = None
         owned.note = f"the upgrade was given up: {why}; version {owned.version} goes on"
         self._node.keeping.keep(owned)
@@ -300,9 +299,9 @@ class Upgrades:
         await self._hold_all(owned, is_held=False)
 
     async def _adopted(self, owned: OwnedRecord, plan: Upgrading) -> set[Peer]:
-        """Have every node let the next version go on with what it has; return those that have not answered.
+        """Have every node pass its part to the next version; return the nodes that have not.
 
-        One on which something is that is needed is waited for, but not for ever.
+        Waits up to `ADOPTED_WITHIN_S` for nodes that hold required state, and skips the others.
         """
         gives_up = time.monotonic() + ADOPTED_WITHIN_S
         needed, waited = {peer.id for peer in _needed(owned)}, list(owned.nodes)
@@ -324,8 +323,8 @@ class Upgrades:
         try:
             await self._node.asking.ask(peer, _adopt(owned, plan))
         except QuestionRefused as refusal:
-            return refusal.what  # where it was said goes before it already
-        except HeadwaterError as failure:  # of our own node it is what it could not do
+            return refusal.what  # the address is put before it already
+        except HeadwaterError as failure:  # our own node's failures arrive as they are
             return "is silent" if isinstance(failure, Silent) else str(failure)
         return ""
 
@@ -352,7 +351,7 @@ class Upgrades:
 
 
 def _needed(owned: OwnedRecord) -> tuple[Peer, ...]:
-    """Return the nodes without which nothing can be told of an app."""
+    """Return the nodes that hold an app's sources and instances."""
     return (*owned.spec.sources, *(placed.host for placed in owned.placed))
 
 
@@ -368,19 +367,19 @@ def _homes(owned: OwnedRecord, after: Graph, kept: Succession, *, takes_rows: bo
 
 
 def _has_arrived(owned: OwnedRecord, status: StatusTold) -> bool:
-    """Whether every instance that moves is where it is going, with what it had."""
+    """Whether every migrating instance has arrived at its new host."""
     moved = [one for one in owned.placed if one.whence is not None]
     return all(status.homes.get(str(one.instance)) == one.host.address for one in moved)
 
 
 def _is_quiet(status: StatusTold) -> bool:
-    """Whether nothing waits anywhere, as far as this look goes."""
+    """Whether no row waits anywhere, as far as this one look shows."""
     idle = all(part.is_idle and part.is_held for part in status.parts)
     return idle and not status.silent and status.waiting == 0 and status.is_balanced
 
 
 def _waits_for_sinks(owned: OwnedRecord, status: StatusTold) -> bool:
-    """Whether all rows that wait have come as far as to a sink, which does not take them."""
+    """Whether all rows that wait are in queues of sinks, which do not take them."""
     numbers = {str(number) for number, chain in enumerate(owned.spec.chains) if not chain.operators}
     held = sum(sink.waiting for part in status.parts for sink in part.sinks)
     outside = sum(rows for part in status.parts for number, rows in part.leaving.items() if number in numbers)
@@ -388,7 +387,7 @@ def _waits_for_sinks(owned: OwnedRecord, status: StatusTold) -> bool:
 
 
 def _hindrance(status: StatusTold, patience_s: float) -> str:
-    """Return what was in the way when the time was up."""
+    """Return what kept the rows from draining in time."""
     if status.silent:
         return f"{', '.join(status.silent)} was silent for {patience_s:g} s"
     lacking = f" ({'; '.join(status.errors)})" if status.errors else ""

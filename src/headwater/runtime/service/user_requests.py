@@ -1,7 +1,6 @@
 """How a node answers users.
 
-A user asks any node. What it does not know itself it asks of others: of the node that answers for an app, or, where
-that is what the user wants to see, of all.
+A user may ask any node. What the node does not know itself it asks of the app's owner or, for lists, of all nodes.
 """
 
 import asyncio
@@ -65,10 +64,9 @@ ID_DIGITS_MIN: Final = 4  # by which a node may be called: fewer would soon mean
 
 
 class UserRequests:
-    """Where one node answers users."""
+    """One node's answers to users."""
 
     def __init__(self, node: "NodeService") -> None:
-        """Answer for this node."""
         self._node = node
 
     async def requested(self, caller: Caller, request: Any) -> Any:
@@ -111,7 +109,7 @@ class UserRequests:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _submit(self, caller: Caller, request: Submit) -> Submitted:
-        """Find the node that is to answer for an app, and those at which its sources are; then have it run."""
+        """Choose the owner of an app, find the nodes of its sources, and hand it to the owner."""
         name = read_flow(self._brought(caller, request.flow)).app
         is_taken, at = await asyncio.gather(self._is_taken(name), self._places(request.at))
         if is_taken:
@@ -124,12 +122,12 @@ class UserRequests:
         return answer
 
     async def _is_taken(self, name: str) -> bool:
-        """Whether there is an app of this name, as far as it is known now: whoever is to own one claims it."""
+        """Whether the name is in use, as far as is known now; the owner claims it later, which decides."""
         known = await self._node.directory.find(name)
         return known is not None and await self._node.ownership.is_there(known)
 
     def _brought(self, caller: Caller, flow: bytes) -> bytes:
-        """Return a flow that a user has signed and brings; nobody brings those of others."""
+        """Return the flow that a user brings, which nobody else may have signed."""
         try:
             checked = self._node.trust.arrived(flow)
         except UntrustedFlow as refusal:
@@ -153,7 +151,7 @@ class UserRequests:
         return {source: peer for source, place in at.items() if (peer := found[place]) is not None}
 
     async def _known_place(self, place: str) -> Peer | None:
-        """Return the node of an address, if we know it and it is there to stay."""
+        """Return the node at an address, if it is known here, answers, and is not draining."""
         node = self._node
         known = [peer for peer in (node.own, *node.machine.ring.known.everybody()) if peer.address == place]
         if len({peer.id for peer in known}) != 1:
@@ -165,7 +163,7 @@ class UserRequests:
         return None if told.is_draining else told.peer
 
     def _named(self, place: str, peers: list[Peer], silent: list[str]) -> Peer:
-        """Return the node that a user means by an address, or by the first digits of an id."""
+        """Return the node with an address, or with an id that begins so."""
         is_long = len(place) >= ID_DIGITS_MIN
         found = [peer for peer in peers if peer.address == place or (is_long and peer.id.hex().startswith(place))]
         if len(found) == 1:
@@ -184,7 +182,7 @@ class UserRequests:
         return found[0]
 
     async def _find(self, app: str) -> Whereabouts:
-        """Return where an app is that a user means by its name or id."""
+        """Return where the app with this name or id is."""
         known = await self._node.directory.find(app.partition("@")[0])
         if known is not None and app in (known.name, known.id):
             return known
@@ -202,7 +200,7 @@ class UserRequests:
         raise self._refused(f"there is no app {app!r}", f"{where} (see `headwater apps --to NODE`)")
 
     async def _found_for(self, caller: Caller, app: str) -> Whereabouts:
-        """Return where an app is that a user wants to change; only one's own can be without the role for all."""
+        """Return where an app is that a user wants to change; only its submitter and operators may."""
         found = await self._find(app)
         if not caller.role.includes(Role.OPERATE) and caller.name != found.submitter:
             self._node.wire.refused(Reason.ROLE, caller.called, f"{found.id} was submitted by {found.submitter}")
@@ -218,7 +216,7 @@ class UserRequests:
         return told
 
     async def _ask_owner(self, app: str, question: StatusHere | ExplainHere) -> Any:
-        """Ask the node that answers for an app; if it is silent, tell what goes on without it."""
+        """Ask an app's owner; if it is silent, say which nodes go on without it."""
         found = await self._find(app)
         try:
             return await self._node.asking.ask(found.owner, question, STATUS_S)
@@ -268,7 +266,7 @@ class UserRequests:
             unheard |= away
             state = listed_state(one, here, is_away=bool(away))
             apps.append(AppLine(one.name, one.id, one.owner.address, one.submitter, state, one.version, len(here)))
-        others = [[part for part in here.values() if part.is_open] for here in parts.values()]  # else nobody's word
+        others = [[part for part in here.values() if part.is_open] for here in parts.values()]  # unopened: unverified
         apps += [_without_owner(here) for here in others if here and here[0].owner not in there]
         return AppsTold(sorted(apps, key=lambda app: app.name), sorted(unheard))
 
@@ -286,16 +284,16 @@ class UserRequests:
             return one
         told, unheard = await self._node.asking.ask_all(peers, LogsHere(request.lines))
         lines = [line for one in told for line in one.lines]
-        apart = {(line.at_us, line.text): line for line in reversed(lines)}  # some nodes share a process and its Spark
+        apart = {(line.at_us, line.text): line for line in reversed(lines)}  # nodes of one process share Spark's lines
         return LogsTold(sorted(apart.values(), key=lambda line: line.at_us)[-request.lines :], [*silent, *unheard])
 
 
 def _without_owner(parts: list[PartInShort]) -> AppLine:
-    """Tell of an app whose owner is away: what is on other nodes goes on, and waits for it where it must."""
+    """Return the line of an app whose owner is away; its instances elsewhere go on."""
     app = parts[0]
     return AppLine(app.id.partition("@")[0], app.id, f"{app.owner.hex()[:8]} (away)", "", "owner away", 0, len(parts))
 
 
 def _staying(looked: list[Looked]) -> list[Peer]:
-    """Return the nodes that are not about to leave for good."""
+    """Return the nodes that are not draining."""
     return [look.peer for look in looked if not look.node.is_draining]

@@ -1,1 +1,1 @@
-"""Spark tasks, or threads, on the node's own machine as the pool that runs turns."""
+"""The pool on the node's own machine: Spark tasks, or threads, that run turns."""

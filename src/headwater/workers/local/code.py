@@ -1,6 +1,6 @@
-"""Users' code on its way to the workers: pickled once when an app is deployed, kept in the store, read once per worker.
+"""Users' code for workers: pickled once when an app is deployed, kept in the store, unpickled once per worker.
 
-It comes from the flow that this node was given on its own machine, never from a peer.
+It is built from a flow on this machine; no pickle comes from a peer.
 """
 
 import sys
@@ -24,24 +24,24 @@ from headwater.model.store_layout import code_key
 from headwater.operators.chain import OpenChain
 from headwater.spark.sql import bound
 
-ANY_APP: Final = AppId(0)  # whose number is put in when a worker reads the code
-_packed: dict[int, tuple[weakref.ref[Graph], tuple[bytes, ...]]] = {}  # of graphs that are there, by their identity
+ANY_APP: Final = AppId(0)  # a placeholder; a worker puts in the app's number when it reads the code
+_packed: dict[int, tuple[weakref.ref[Graph], tuple[bytes, ...]]] = {}  # by the identity of a live graph
 _PACKING: Final = threading.Lock()
-_KNOWN_MAX: Final = 2_000  # chains of apps long gone; forgetting all of them costs one reading each
+_KNOWN_MAX: Final = 2_000  # open chains of a worker; beyond it the cache is cleared, and each is read once more
 
 
 class _Packed(msgspec.Struct, array_like=True):
-    """Pickled code, and where the modules it imports are found."""
+    """Pickled code, and the import paths of its modules."""
 
     paths: list[str]
     pickled: bytes
-    text: str = ""  # where the flow's own text is laid out, if it came as text
+    text: str = ""  # the folder of the flow's own text, if it came as text
     at_top: list[str] = []  # those that it has imported itself
 
 
 def pack_graph(graph: Graph) -> Sequence[bytes]:
-    """Return the code of a graph's chains, for any app that it becomes; an application is often deployed many times."""
-    place = id(graph)  # nobody else's before the graph is gone, and then it is forgotten
+    """Return the code of a graph's chains, cached, as an application may be deployed many times."""
+    place = id(graph)  # unique while the graph lives; then the entry is removed
     with _PACKING:
         known = _packed.get(place)
         if known is None:
@@ -50,7 +50,7 @@ def pack_graph(graph: Graph) -> Sequence[bytes]:
 
 
 def _pack_plans(graph: Graph) -> tuple[bytes, ...]:
-    """Pickle plans; functions of the user's own modules go along by value, so that no worker needs the file."""
+    """Pickle the plans; the user's own modules are pickled by value, so that workers need no files of theirs."""
     plans = [plan_chain(graph, ANY_APP, chain) for chain in graph.chains]
     own = users_modules().values()
     for module in own:
@@ -74,15 +74,14 @@ def _pack(plan: ChainPlan) -> bytes:
     text = text_being_built.get()
     if text is None:
         return msgspec.msgpack.encode(_Packed([path for path in sys.path if path], pickled))
-    others = [path for path in sys.path if path and path != str(text)]  # what is beside a flow is found by it alone
+    others = [path for path in sys.path if path and path != str(text)]  # modules beside a flow are for that flow alone
     return msgspec.msgpack.encode(_Packed(others, pickled, str(text), sorted(modules_in(text))))
 
 
 class CodeShelf:
-    """The chains that a worker has opened, so that code is read and opened once and not per turn."""
+    """A worker's cache of open chains, so that code is not read and unpickled per turn."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._open: dict[tuple[AppId, int], tuple[ChainPlan, OpenChain]] = {}
 
     def find(self, snapshot: Snapshot, app: AppId, number: int) -> tuple[ChainPlan, OpenChain]:

@@ -1,7 +1,6 @@
-"""The scheduler in the real world: worker connections in, turns out, on one event loop thread.
+"""The scheduler with its connections: worker messages in, turns out, on one event loop thread.
 
-It owns the `Scheduler` and nobody else touches it: everything that happens is an event handed to this thread. Pumps and
-the console hand theirs in with `post`.
+Only that thread uses the `Scheduler`: whatever happens is passed to it as an event, from other threads with `post`.
 """
 
 import asyncio
@@ -62,14 +61,14 @@ TICK_S: Final = 0.025  # how soon a stall or an ended app is noticed
 
 
 class Port(Protocol):
-    """Another way by which workers come in."""
+    """Another way for workers to connect."""
 
     async def listen(self, dispatcher: "Dispatcher") -> None:
-        """Let workers in, on the loop that is running."""
+        """Accept workers, on the running loop."""
         ...
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more workers."""
         ...
 
 
@@ -77,7 +76,7 @@ class Connection(asyncio.Protocol):
     """The node's end of one worker's connection."""
 
     def __init__(self, dispatcher: "Dispatcher", number: WorkerId) -> None:
-        """Belong to a worker that has not said hello yet."""
+        """Begin before the worker's hello."""
         self._dispatcher = dispatcher
         self.number = number
         self.hello: Hello | None = None
@@ -85,11 +84,10 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Cut what came into messages and hand them on."""
+        """Split the data into messages and pass them on."""
         self._buffer += data
         try:
             for encoded in cut_frames(self._buffer):
@@ -99,16 +97,15 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that the worker is gone."""
+        """Report that the worker is lost."""
         self._dispatcher.hung_up(self)
 
     def send(self, message: Turn | NodeAlive | Goodbye) -> None:
-        """Send a message."""
         self.transport.write(frame(message))
 
 
 class Dispatcher:
-    """Runs the scheduler."""
+    """Runs the scheduler on its thread."""
 
     def __init__(
         self,
@@ -124,7 +121,7 @@ class Dispatcher:
         on_crash: Callable[[BaseException], None],
         on_mistake: Callable[[BaseException], None],
     ) -> None:
-        """Wire the scheduler's effects to those who carry them out."""
+        """Begin without workers; the callbacks carry out the scheduler's effects."""
         self.scheduler = scheduler
         self.epoch = 0
         self.workers_lost = 0
@@ -146,7 +143,7 @@ class Dispatcher:
         self._closing = False
 
     def start(self, address: str, port: Port | None = None) -> None:
-        """Listen for workers of this machine, and of others if there is a port for them."""
+        """Listen for workers of this machine, and on `port` for those of others."""
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._listen(address, port), self._loop).result()
 
@@ -155,14 +152,14 @@ class Dispatcher:
         self._pool = pool
 
     def post(self, events: Sequence[Event]) -> None:
-        """Hand in events, from any thread."""
+        """Pass events to the scheduler, from any thread."""
         self._posted.extend(events)
         if not self._post_pending:
             self._post_pending = True
             self._call(self._take_posted)
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """Run something on the scheduler's thread and return its answer."""
+        """Call a function on the scheduler's thread and return its result."""
         if threading.current_thread() is self._thread:
             return question()
         asked = asyncio.run_coroutine_threadsafe(_as_coroutine(question), self._loop)
@@ -176,14 +173,14 @@ class Dispatcher:
                     raise EngineError("the scheduler of this node has ended, and answers nothing any more") from None
 
     def begin_epoch(self, count: int) -> None:
-        """Hire the workers of the next epoch; the old ones leave when the new ones are there."""
+        """Hire the workers of the next epoch; the old ones are dismissed once these have joined."""
         assert self._pool is not None
         self.epoch += 1
         self.ask(lambda: self._make_room(count))
         self._pool.hire(count, self.epoch)
 
     def workers_wanted(self) -> int:
-        """Return how many workers there should be; where slots are few, half of them are for the next epoch."""
+        """Return the number of workers to have; with a limit on slots, half of these are left for the next epoch."""
         wanted = self.scheduler.workers_wanted()
         slots = self._pool.slots if self._pool is not None else None
         return wanted if slots is None else max(1, min(wanted, slots // 2))
@@ -204,7 +201,7 @@ class Dispatcher:
         self.ask(lambda: [connection.transport.abort() for connection in self._in_slots()])
 
     def worker_pids(self) -> list[int]:
-        """Return the processes of the workers."""
+        """Return the process ids of the workers."""
         pids: list[int] = self.ask(
             lambda: [
                 one.hello.pid for one in self._connections.values() if one.hello is not None and not one.hello.on_driver
@@ -213,7 +210,7 @@ class Dispatcher:
         return pids
 
     def stop(self) -> None:
-        """Say goodbye to all workers and end the thread."""
+        """Dismiss all workers and end the thread."""
         self._closing = True
         self._call(self._close)
         self._thread.join(timeout=10)
@@ -233,7 +230,7 @@ class Dispatcher:
                 self._retire_old_epoch()
 
     def hung_up(self, connection: Connection) -> None:
-        """Act on a connection that is gone."""
+        """Handle the loss of a connection."""
         known = self._connections.pop(connection.number, None)
         if known is not None and connection.number in self.scheduler.workers:
             self.workers_lost += 1
@@ -243,7 +240,7 @@ class Dispatcher:
             self._store.forget_dead_readers()
 
     def handle(self, event: Event) -> None:
-        """Give the scheduler an event and carry out what it wants."""
+        """Give the scheduler an event and carry out its effects."""
         for effect in self.scheduler.handle(event, now_us()):
             self._carry_out(effect)
 
@@ -297,7 +294,7 @@ class Dispatcher:
                     self.handle(WorkerDismissed(connection.number))
 
     def _make_room(self, count: int) -> None:
-        """Dismiss so many workers, spares first, that the next epoch finds slots: its tasks would wait for ever."""
+        """Dismiss workers, spares first, so that the next epoch's tasks find slots; else they would wait for ever."""
         assert self._pool is not None
         if self._pool.slots is None:
             return
@@ -335,7 +332,7 @@ class Dispatcher:
             await port.listen(self)
 
     def next_worker(self) -> WorkerId:
-        """Return a number for a worker that has just connected."""
+        """Return a number for a new connection."""
         self._next_worker += 1
         return WorkerId(self._next_worker)
 
@@ -365,7 +362,7 @@ class Dispatcher:
             self._server.close()
         if self._port is not None:
             self._port.close()
-        self._loop.call_later(0.05, self._loop.stop)  # lets the goodbyes leave
+        self._loop.call_later(0.05, self._loop.stop)  # after the goodbyes have been sent
 
     def _call(self, function: Callable[[], object]) -> None:
         if not self._loop.is_closed():

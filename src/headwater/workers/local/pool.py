@@ -1,10 +1,10 @@
-"""The pool: where workers come from.
+"""The pool: how workers are started.
 
-On Spark, hiring n workers is a Spark job of n tasks, each of which serves until it is dismissed; Spark starts a task
-again when its Python worker dies. The twin hires threads of this process. Neither knows what workers do.
+On Spark, to hire n workers is to run a job of n tasks, each of which serves until it is dismissed; Spark restarts a
+task whose Python worker dies. The other pool starts threads of this process. Neither knows what workers do.
 
-A Spark of our own has slots for as many tasks as we like. A cluster has as many as its workers offer cores, and a task
-without a slot waits: whoever hires looks at `slots` first.
+A Spark of our own has slots for any number of tasks. A cluster has as many as its machines offer cores, and a task
+without a slot waits: so `slots` is checked before workers are hired.
 """
 
 import functools
@@ -33,17 +33,17 @@ from headwater.workers.local.worker import RETRY_S, serve, spark_task
 log = logging.getLogger(__name__)
 
 EXECUTORS_S: Final = 30.0  # from the session's start to the first executor; a JVM on a busy machine takes ten
-MORE_EXECUTORS_S: Final = 2.0  # that another one may come after the last
+MORE_EXECUTORS_S: Final = 2.0  # for further executors after each one
 LOOK_S: Final = 0.1
-THREAD_END_S: Final = 10.0  # a user's function may compute for long; then the thread is left behind
+THREAD_END_S: Final = 10.0  # a user's function may compute for long; beyond this the thread is abandoned
 
 
 class Pool(Protocol):
-    """Where workers come from."""
+    """A source of workers."""
 
     @property
     def slots(self) -> int | None:
-        """How many workers there can be at the same time; None: as many as are hired."""
+        """The most workers at the same time; None: no limit."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Pool(Protocol):
         ...
 
     def stop(self) -> None:
-        """End it."""
+        """End all workers and the pool."""
         ...
 
 
@@ -88,7 +88,7 @@ class SparkPool:
         cluster: StandaloneCluster | None = None,
         shared: SharedSpark | None = None,
     ) -> None:
-        """Remember where the workers will find the node and the store; `shared` is the Spark of several nodes."""
+        """Begin before Spark; `address` is where workers find the node, `shared` the Spark of several nodes."""
         self._directory, self._address, self._cores, self._cluster = directory, address, cores, cluster
         self._shared, self._on_mistake = shared, on_mistake
         self._slots: int | None = None
@@ -107,7 +107,7 @@ class SparkPool:
 
     @property
     def jvm_pid(self) -> int:
-        """The process of the JVM."""
+        """The process id of the JVM."""
         gateway: Any = self.session.sparkContext._gateway
         return int(gateway.proc.pid)
 
@@ -123,7 +123,6 @@ class SparkPool:
         return self._is_up and self._session is not None and has_jvm(self._session)
 
     def start(self, on_broken: Callable[[str], None]) -> None:
-        """Start Spark."""
         self._on_broken = on_broken
         if self._shared is not None:
             self._session = self._shared.take(self._ending)
@@ -148,7 +147,7 @@ class SparkPool:
         self._wait_for_executors(cluster)
 
     def _wait_for_executors(self, cluster: StandaloneCluster) -> None:
-        """Wait for the first executor, and if that is not enough, a moment for others."""
+        """Wait for the first executor and, while slots are too few, a moment for each further one."""
         self._slots = 0
         deadline = time.monotonic() + EXECUTORS_S
         while self._slots < cluster.slots_enough and time.monotonic() < deadline:
@@ -171,13 +170,13 @@ class SparkPool:
             raise EngineError(f"Spark was lost while it waited for executors; {see_log(self._directory)}") from failure
 
     def _count_slots(self) -> int:
-        """Return how many tasks the executors that are there now can run at the same time."""
+        """Return how many tasks the present executors can run at the same time."""
         context: Any = self.session.sparkContext._jsc.sc()
         return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
     @property
     def slots(self) -> int | None:
-        """How many workers the cluster had room for when they were last counted."""
+        """The cluster's slots when they were last counted; None on a Spark of our own."""
         return self._slots
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
@@ -264,10 +263,9 @@ class ThreadPool:
         self._threads: list[threading.Thread] = []
 
     def start(self, on_broken: Callable[[str], None]) -> None:
-        """Nothing has to be got ready; threads are not lost as a whole."""
+        """Do nothing: threads need no preparation and are not lost as a whole."""
 
     def hire(self, count: int, epoch: int, *, spare: bool = False) -> None:
-        """Start threads."""
         for number in range(count):
             name = f"worker-{epoch}-{number}"
             thread = thread_of(self._serve, epoch, spare, name=name, on_death=self._on_mistake)
@@ -291,7 +289,7 @@ class ThreadPool:
         serve(self._address, epoch, spare, store=self._store, on_driver=self._on_driver)
 
     def restart(self) -> None:
-        """Nothing was lost."""
+        """Do nothing: nothing was lost."""
 
     def expect_end(self) -> None:
         """Start no thread again."""

@@ -1,4 +1,4 @@
-"""One Spark session for several nodes of one process, so that a cluster to try things out fits a small machine.
+"""One Spark session for several nodes of one process, so that a cluster for trying things out fits a small machine.
 
 The first node that needs it starts it, the last one ends it. When its JVM is lost, the first that notices starts
 another, and the others find it there; if that fails, it has failed for all who have waited for it, so that however many
@@ -23,10 +23,9 @@ LOOK_S: Final = 0.05  # how soon one who waits for another's start notices that 
 
 
 class SharedSpark:
-    """A session, and how many use it."""
+    """A session, and the number of its users."""
 
     def __init__(self) -> None:
-        """Begin without one."""
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._users = 0
@@ -81,7 +80,7 @@ class SharedSpark:
         return start_spark(place, spark_conf(place, cores_here()), unwanted)
 
     def let_go(self) -> None:
-        """Need it no more; with the last user it ends."""
+        """Release the session; after the last release it is stopped."""
         with self._lock:
             self._users -= 1
             if self._users > 0:

@@ -1,8 +1,7 @@
-"""What the node and its workers say to one another: small typed messages, each behind its length.
+"""The protocol between the node and its workers: small typed messages, each after its length.
 
-Rows never travel here: they lie in the store that both have open. A worker says hello, then gets turns one at a time
-and answers each with its reports. The node sends a heartbeat while a worker waits, so that a worker whose node is gone
-lets go of its slot.
+Rows never travel here: they are in the store, which both have open. A worker says hello, then gets turns one at a time
+and answers each with its reports. The node sends heartbeats, so that a worker whose node is lost frees its slot.
 """
 
 import socket
@@ -15,12 +14,12 @@ from headwater.model.frames import BrokenFrame
 
 FRAME_BYTES_MAX: Final = 8 << 20  # reports are counts; a larger frame is not one of ours
 HEARTBEAT_S: Final = 2.0
-SILENCE_S: Final = 10.0  # without any word from the node, a worker that waits leaves
-WAITS: Final = 4  # that this time is waited in
+SILENCE_S: Final = 10.0  # without a message from the node; then a waiting worker leaves
+WAITS: Final = 4  # into which that time is split
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
-    """A worker begins."""
+    """A worker has connected."""
 
     pid: int
     epoch: int
@@ -29,7 +28,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
 
 
 class TurnPart(msgspec.Struct, array_like=True, frozen=True):
-    """One instance's part of a turn: which, by which code, how many rows, and whether the rows are condemned."""
+    """One instance's part of a turn: the code, how many rows, and a reason if they are to be dropped."""
 
     app: int
     instance: int
@@ -39,22 +38,22 @@ class TurnPart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Turn(msgspec.Struct, array_like=True, tag="turn", frozen=True):
-    """Run these."""
+    """Asks a worker to run these parts as one turn."""
 
     term: bytes
     parts: list[TurnPart]
 
 
 class NodeAlive(msgspec.Struct, array_like=True, tag="beat", frozen=True):
-    """The node is there."""
+    """The node's heartbeat."""
 
 
 class Goodbye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
-    """Leave: the epoch is over or the node stops."""
+    """Dismisses a worker: the epoch is over or the node stops."""
 
 
 class Done(msgspec.Struct, array_like=True, tag="done", frozen=True):
-    """A turn is over; the worker asks for the next."""
+    """A turn has ended; the worker is ready for the next."""
 
     reports: list[TurnReport]
 
@@ -68,7 +67,7 @@ from_node: Final = msgspec.msgpack.Decoder(FromNode)
 
 
 def frame(message: FromWorker | FromNode) -> bytes:
-    """Return the message behind its length."""
+    """Return the message after its length."""
     encoded = _ENCODER.encode(message)
     return len(encoded).to_bytes(4, "little") + encoded
 
@@ -90,10 +89,10 @@ def cut_frames(buffer: bytearray) -> list[bytes]:
 
 
 def arrived(sock: socket.socket, bytes_max: int) -> bytes:
-    """Wait for bytes; none if the other side is gone or has been silent for too long.
+    """Wait for bytes; none if the other side has closed the connection or has been silent for too long.
 
-    Silence is waited for piece by piece: where the whole machine stood still, one long wait would be over although
-    nobody could have said a word.
+    The wait is split: after the whole machine was suspended, one long timeout would expire at once, although the other
+    side could not have sent anything.
     """
     sock.settimeout(SILENCE_S / WAITS)
     try:
@@ -113,18 +112,16 @@ class Line:
     """A worker's end of the connection: blocking, one message at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Speak over this socket."""
         self._sock = sock
         self._sock.settimeout(SILENCE_S)
         self._buffer = bytearray()
         self._frames: list[bytes] = []
 
     def send(self, message: FromWorker) -> None:
-        """Send a message."""
         self._sock.sendall(frame(message))
 
     def receive(self) -> FromNode | None:
-        """Wait for a message; None if the node is gone or has been silent for too long."""
+        """Wait for a message; None if the node has closed the connection or has been silent for too long."""
         while not self._frames:
             data = arrived(self._sock, 65_536)
             if not data:

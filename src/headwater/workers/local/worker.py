@@ -1,4 +1,4 @@
-"""The worker: asks for a turn, runs it, answers, asks again. Inside Spark it is a task; in the twin pool a thread."""
+"""The worker's loop: get a turn, run it, report. On Spark it is the body of a task; in the other pool, of a thread."""
 
 import contextlib
 import os
@@ -30,13 +30,13 @@ RETRY_S: Final = 1.0
 
 
 def spark_task(address: NodeAddress, epoch: int, spare: bool, partition: Iterable[int]) -> Iterator[int]:
-    """Serve as a worker for as long as the node wishes: the body of the pool's Spark job."""
+    """Serve as a worker until dismissed: the body of the pool's Spark job."""
     for _ in partition:
         pass
     try:
         serve(address, epoch, spare)
     except NodeOutOfReach:
-        time.sleep(RETRY_S)  # Spark starts us again at once, and would do nothing else
+        time.sleep(RETRY_S)  # a pause, since Spark restarts the task at once
         raise
     return iter(())
 
@@ -44,10 +44,10 @@ def spark_task(address: NodeAddress, epoch: int, spare: bool, partition: Iterabl
 def serve(
     address: NodeAddress, epoch: int, spare: bool, *, store: LmdbStore | None = None, on_driver: bool = False
 ) -> None:
-    """Run turns until the node says goodbye; raises if the node is gone, falls silent or cannot be reached.
+    """Run turns until the node dismisses us; raises if the node is lost, silent or cannot be reached.
 
-    On the node's own machine the worker uses the store itself (`store`, if this process has it open), elsewhere it
-    reaches it through the node.
+    On the node's machine the worker opens the store itself (or gets it as `store` in the node's process), elsewhere it
+    uses it through the node.
     """
     hello = Hello(os.getpid(), epoch, spare, on_driver)
     if on_driver or address.is_here():
@@ -65,16 +65,16 @@ def serve(
 
 
 def _opened(address: NodeAddress) -> contextlib.closing[LmdbStore]:
-    """Open a node's store for as long as we work for it: Spark uses this process for one node after another."""
+    """Open a node's store until the worker ends: Spark reuses this process for other nodes."""
     store = LmdbStore(Path(address.store), disk_bytes=address.disk_bytes, power_safe=address.power_safe)
     return contextlib.closing(store)
 
 
 class _Worker:
-    """One worker of a node, and what it knows of the node's store."""
+    """One worker of a node, with its caches of the node's store."""
 
     def __init__(self, store: Store) -> None:
-        """Know nothing; chains are opened for this worker alone, as a processor serves one at a time."""
+        """Begin with empty caches; chains are opened per worker, since a processor serves one at a time."""
         self._store = store
         self._shelf, self._schemas, self._memory = CodeShelf(), Schemas(), StateMemory()
 
@@ -87,7 +87,7 @@ class _Worker:
                     pass
                 case Goodbye():
                     return
-                case None:  # the pool starts another in our place
+                case None:  # the pool restarts us
                     raise ConnectionResetError("the node hung up or has been silent for too long")
 
     def _run_turn(self, term: bytes, parts: list[TurnPart]) -> list[TurnReport]:

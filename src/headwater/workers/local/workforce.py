@@ -1,6 +1,6 @@
-"""The workers of a node: hired when it starts, anew with every epoch, and more of them when an app needs more.
+"""The workers of a node: hired at its start, anew with every epoch, and more of them when an app needs more.
 
-When Spark is lost, all of them are; another one is started, and rows and state wait in the store meanwhile.
+When Spark is lost, so are all workers; it is restarted, while rows and state wait in the store.
 """
 
 import logging
@@ -133,7 +133,7 @@ class Workforce:
             self._dispatcher.begin_epoch(self._dispatcher.ask(self._dispatcher.workers_wanted))
 
     def hire_for(self, graph: Graph) -> None:
-        """With one worker per operator the pool grows with the apps; the first transform wants one on the driver."""
+        """Hire the workers that an app needs: one per operator under that policy, one on the driver for a transform."""
         dispatcher = self._dispatcher
         wants_driver = any(needs_driver(graph.named_operators(one)) for one in graph.chains)
         if self._driver_pool is None and wants_driver:
@@ -144,7 +144,7 @@ class Workforce:
             self.pool.hire(missing, dispatcher.epoch)
 
     def check(self, graph: Graph, others: Iterable[Graph]) -> None:
-        """Refuse what needs Spark on a node without it, or more of a cluster than there is."""
+        """Refuse a flow that needs Spark on a node without it, or more slots than the cluster has."""
         slots = self.pool.slots
         if slots is not None and self._config.policy is PolicyName.ONE_WORKER_PER_OPERATOR:
             needed = sum(len(chain.instances) for one in (graph, *others) for chain in one.chains)
@@ -247,6 +247,6 @@ class Workforce:
             self._reviver.join(END_S)
 
     def stop(self) -> None:
-        """Let all go, and end Spark."""
+        """End all workers, and Spark."""
         for pool in self._pools:
             pool.stop()

@@ -1,1 +1,1 @@
-"""Workers on other machines: their port, their line, and the node's store as they have it."""
+"""Workers on other machines: their port, their connection, and their view of the node's store."""

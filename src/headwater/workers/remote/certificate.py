@@ -1,7 +1,7 @@
-"""A certificate for one run of a node, by which its workers elsewhere know it.
+"""A self-signed certificate for one run of a node, which its workers elsewhere trust.
 
-Nobody vouches for it and nobody needs to: a worker gets it with its task, over the way by which it gets its code, and
-accepts this one and no other.
+It needs no authority: a worker gets it with its task, over the same way as its code, and accepts only this one
+(pinning).
 """
 
 import datetime
@@ -17,7 +17,7 @@ from headwater.security.authority import key_pem, write_new
 
 
 def make_certificate(directory: Path) -> tuple[ssl.SSLContext, str]:
-    """Return what the node's end needs, and the certificate; the key never leaves this process's memory for long."""
+    """Return the server's TLS context and the certificate; the key is in a file only while the context reads it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "headwater node")])
     certificate = (
@@ -26,7 +26,7 @@ def make_certificate(directory: Path) -> tuple[ssl.SSLContext, str]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Of all times: a small machine's clock may be decades off, and the certificate is known by its bytes.
+        # Always valid: a small machine's clock may be decades off, and the certificate is known by its bytes.
         .not_valid_before(datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
         .not_valid_after(datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

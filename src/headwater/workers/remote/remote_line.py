@@ -26,11 +26,11 @@ _RECEIVE_BYTES: Final = 256 << 10
 
 
 class NodeOutOfReach(ConnectionError):
-    """This worker has no way to its node."""
+    """This worker cannot reach its node."""
 
 
 def connect(door: Door, hello: Hello) -> "RemoteLine":
-    """Reach the node, make sure that it is ours, and say hello."""
+    """Connect to the node, verify its certificate, and say hello."""
     try:
         plain = socket.create_connection((door.host, door.port), timeout=SILENCE_S)
     except OSError as failure:
@@ -44,7 +44,7 @@ def connect(door: Door, hello: Hello) -> "RemoteLine":
 
 
 def _trusting(certificate: str) -> ssl.SSLContext:
-    """Accept this certificate and no other."""
+    """Return a context that accepts this certificate and no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # it names no host: the node may have several addresses
@@ -53,10 +53,9 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 
 
 class RemoteLine:
-    """Blocking; one message or one question at a time."""
+    """A worker's blocking connection; one message or question at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Speak over this socket."""
         self._sock = sock
         self._sock.settimeout(SILENCE_S)
         self._inbox = Inbox(MESSAGE_BYTES_MAX)
@@ -66,13 +65,13 @@ class RemoteLine:
         self.along: Mapping[bytes, bytes | None] = {}
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
 
     def tell(self, message: OpenSnapshot | CloseSnapshot, *, now: bool = False) -> None:
         """Send a message that is not answered, now or with the next one."""
         self._untold.append(message)
-        if now and not self._sending:  # a forgotten walk may be closed at any moment, also in the middle of a message
+        if now and not self._sending:  # a forgotten iterator may be closed at any moment, even during a send
             self._send_all()
 
     def untell(self, message: OpenSnapshot) -> bool:
@@ -83,9 +82,9 @@ class RemoteLine:
         return True
 
     def ask(self, question: Reading | Writing) -> Answer:
-        """Send a question and wait for its answer; a line on which that failed once is never used again.
+        """Send a question and wait for its answer; after a failure the connection is closed.
 
-        It is asked in the middle of users' functions, who may catch what we raise, and what came of it must not count.
+        Questions are asked inside users' functions, which may catch our exception; the turn must fail nevertheless.
         """
         try:
             return self._ask(question)
@@ -107,7 +106,7 @@ class RemoteLine:
                     return answer
 
     def send(self, message: Knock | Done | Reading | Writing) -> None:
-        """Send a message, and before it what was told."""
+        """Send a message, after those that wait for it."""
         self._send_all(message)
 
     def _send_all(self, *messages: Knock | Done | Reading | Writing) -> None:
@@ -117,7 +116,7 @@ class RemoteLine:
         self._sending = False
 
     def receive(self) -> Turn | NodeAlive | Goodbye | None:
-        """Wait for a message; None if the node is gone or has been silent for too long."""
+        """Wait for a message; None if the node has closed the connection or has been silent for too long."""
         message = self._next()
         if isinstance(message, Along):
             self.along = dict(message.values)

@@ -1,12 +1,11 @@
-"""The node's port for workers on other machines: TLS, a token, and the store behind it.
+"""The node's port for workers on other machines: TLS, a token, and access to the store.
 
-The connections live on the scheduler's event loop, as those of other workers do. What a worker reads is answered there
-at once: tens of microseconds from the memory map, at most a megabyte. Commits are made on one thread of their own,
-since they wait for the store's other writers and, with `power_safe`, for the disk; one is enough, as LMDB has one
-writer at a time.
+The connections live on the scheduler's event loop, as those of other workers do. Reads are answered there at once: tens
+of microseconds from the memory map, at most a megabyte. Commits run on one thread of their own, since they wait for
+other writers and, with `power_safe`, for the disk; one is enough, as LMDB has one writer at a time.
 
-A stranger may send one short message, soon: the token of this run. Anything else, now or later, that is no message
-ends the connection.
+Before it is authenticated a connection may send one short message: the token of this run. Anything that is not a valid
+message ends the connection.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 
 KNOCK_S: Final = 10.0  # from the handshake to the token
 STRANGERS_MAX: Final = 64  # connections that have not shown the token
-HOLD_S: Final = 0.25  # at most that all others wait for one worker's commit
+HOLD_S: Final = 0.25  # the longest that one worker's commit keeps all other writers waiting
 
 T = TypeVar("T")
 Handed = queue.SimpleQueue[Commit | Release]  # from the loop to the thread that holds others back
@@ -75,7 +74,7 @@ class RemotePort:
         self._server: asyncio.Server | None = None
 
     async def listen(self, dispatcher: Dispatcher) -> None:
-        """Let workers in, on the loop that is running."""
+        """Accept workers, on the running loop."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: RemoteConnection(self, dispatcher, dispatcher.next_worker()),
             sock=self._socket,
@@ -84,7 +83,7 @@ class RemotePort:
         )
 
     def queue_commit(self, job: Callable[[], T], then: Callable[[T | StoreRefused], None]) -> None:
-        """Do something behind the commits that are under way, then something with its answer on the loop that runs."""
+        """Run a job after the commits in progress, then pass its result to `then` on the running loop."""
         loop = asyncio.get_running_loop()
         self._commits.submit(lambda: _call(loop, then, self._unless_refused(job)))
 
@@ -98,7 +97,7 @@ class RemotePort:
             return StoreRefused(full=False, message=f"internal error: {type(mistake).__name__}: {mistake}")
 
     def close(self) -> None:
-        """Let nobody in any more; commits that are under way are made."""
+        """Accept no more workers, and finish the commits in progress."""
         if self._server is not None:
             self._server.close()
         self._socket.close()
@@ -114,17 +113,16 @@ class RemoteConnection(Connection):
     """The node's end of the connection of a worker elsewhere."""
 
     def __init__(self, port: RemotePort, dispatcher: Dispatcher, number: WorkerId) -> None:
-        """Belong to a stranger."""
         super().__init__(dispatcher, number)
         self._port = port
         self._desk = StoreServer(port.store)
         self._inbox = Inbox(KNOCK_BYTES_MAX)
-        self._unanswered = False  # a commit is under way
-        self._holding: Handed | None = None  # others are held back for this worker
+        self._unanswered = False  # a commit is in progress
+        self._holding: Handed | None = None  # the commit thread holds the write lock for this worker
         self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the token, but not for long."""
+        """Wait for the token, at most `KNOCK_S`."""
         super().connection_made(transport)
         notice_lost_machine(transport.get_extra_info("socket"))
         self._port.strangers.add(self)
@@ -133,7 +131,7 @@ class RemoteConnection(Connection):
         asyncio.get_running_loop().call_later(KNOCK_S, self._leave_without_token)
 
     def data_received(self, data: bytes) -> None:
-        """Put what came together to messages and act on them."""
+        """Assemble the messages and handle them."""
         try:
             for encoded in self._inbox.put(data):
                 self._heard(from_remote.decode(encoded))
@@ -141,9 +139,9 @@ class RemoteConnection(Connection):
             self._drop(str(damage))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that the worker is gone, but not before the commit it left behind is made or refused.
+        """Report that the worker is lost, but only after the commit that it left behind is made or refused.
 
-        Whoever hears of it looks in the store for what the worker had got done, and would miss what comes after.
+        The node then reads from the store what the worker has done, and would miss a later commit.
         """
         self._gone = True
         self._port.strangers.discard(self)
@@ -154,7 +152,7 @@ class RemoteConnection(Connection):
             self._dispatcher.hung_up(self)
 
     def send(self, message: ToRemote) -> None:
-        """Send a message, if there is still somebody to hear it; a turn together with its rows."""
+        """Send a message unless the connection is closed; a turn together with its rows."""
         if self._gone:
             return
         along = framed(self._desk.along(message.parts)) if isinstance(message, Turn) else b""
@@ -198,7 +196,7 @@ class RemoteConnection(Connection):
                     self.send(answer)
 
     def _end(self, message: Commit | Release) -> None:
-        """End a transaction for which nobody is held back, perhaps since it took too long."""
+        """End a transaction without the write lock, perhaps since that was held for too long."""
         if isinstance(message, Release):
             self._answered(Released())
         else:
@@ -246,7 +244,7 @@ class RemoteConnection(Connection):
 
 
 def _hold_back(store: LmdbStore, handed: Handed, on_held: Callable[[], None], hold_s: float) -> Answer | None:
-    """Let nobody else write until the worker's commit is handed over; None if that took too long."""
+    """Hold the write lock until the worker sends its commit; None if that takes longer than `hold_s`."""
     with store.write() as txn:
         on_held()
         try:

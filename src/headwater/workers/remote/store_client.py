@@ -1,14 +1,14 @@
-"""The node's store as a worker on another machine has it: the same snapshots and transactions, over the network.
+"""The node's store for a worker on another machine: the same snapshots and transactions, over the network.
 
-A snapshot is one that the node keeps open for us. A transaction is optimistic: it reads from a snapshot, keeps its
-changes to itself, and at its end sends the node what it read and what it wants to write; the node looks in one short
-transaction of its own whether all that was read still holds, and only then writes. Otherwise `Conflict` is raised,
-and whoever ran the transaction may run it again. After a few conflicts in a row the next transaction has the node hold
-back all others for a moment, so that a worker with a slow network is not outrun for ever.
+The node keeps our snapshots open. A transaction uses optimistic concurrency control: it reads from a snapshot and
+buffers its writes; at its end it sends the node what it read and what it wants to write. The node checks in one short
+transaction of its own that all that was read is unchanged, and only then writes. Otherwise `Conflict` is raised, and
+the transaction may be run again. After a few conflicts in a row the node holds its write lock for the next transaction,
+so that a worker with a slow network does not starve.
 
-Every question costs a round trip. So the rows of a turn come along with it, unless they are too many, and a key can
-have companions, which are read together with it: the worker knows at the beginning of a turn what its commit will look
-at. A turn whose state is remembered then needs two round trips, one to look and one to commit.
+Every question costs a round trip. So the rows of a turn come with it (prefetch), unless they are too many, and a key
+can have companions, which are read together with it: the worker knows at the beginning of a turn what its commit will
+check. A turn whose state is cached then needs two round trips, one to read and one to commit.
 """
 
 import heapq
@@ -48,8 +48,8 @@ from headwater.workers.remote.store_wire import (
     digest_all,
 )
 
-CONFLICTS_MAX: Final = 2  # in a row; then the node holds back all others
-FIRST_PAGE_BYTES: Final = 32 << 10  # most walks end soon; the pages of one that does not become longer
+CONFLICTS_MAX: Final = 2  # in a row; then the node holds its write lock for us
+FIRST_PAGE_BYTES: Final = 32 << 10  # most scans end soon; the pages of a longer one grow
 
 Companions = Mapping[bytes, Sequence[bytes]]
 
@@ -57,7 +57,7 @@ Companions = Mapping[bytes, Sequence[bytes]]
 class StoreLine(Protocol):
     """The way to the node: questions are answered in order."""
 
-    along: Mapping[bytes, bytes | None]  # what came with the turn
+    along: Mapping[bytes, bytes | None]  # keys and values that came with the turn
 
     def tell(self, message: OpenSnapshot | CloseSnapshot, *, now: bool = False) -> None:
         """Send a message that is not answered, now or at the latest with the next question."""
@@ -76,7 +76,6 @@ class RemoteStore:
     """The store of a node elsewhere. For one thread."""
 
     def __init__(self, line: StoreLine) -> None:
-        """Reach it over this line."""
         self.companions: Companions = {}
         self._line = line
         self._numbers = itertools.count(1)
@@ -84,7 +83,7 @@ class RemoteStore:
 
     @contextmanager
     def read(self) -> Iterator["RemoteSnapshot"]:
-        """Open a snapshot; what came along with a turn is part of it, as long as we have not changed anything."""
+        """Open a snapshot; it includes what came with the turn, as long as this worker has changed nothing."""
         snapshot = RemoteSnapshot(self._line, next(self._numbers), self.companions)
         try:
             yield snapshot
@@ -122,18 +121,18 @@ class RemoteSnapshot:
     """A snapshot that the node keeps open for us."""
 
     def __init__(self, line: StoreLine, number: int, companions: Companions) -> None:
-        """Have it opened under this number."""
+        """Open the snapshot; the node hears of it with the first question."""
         self._line, self._number, self._companions = line, number, companions
         self._along = line.along
-        self._ahead: dict[bytes, bytes | None] = {}  # values, and those that were read along with them
+        self._ahead: dict[bytes, bytes | None] = {}  # values read, and those of their companions
         line.tell(OpenSnapshot(number))
 
     def close(self) -> None:
-        """Let go of it, now: what follows may compute for long, and old readers hold pages."""
+        """Close it at once: what follows may compute for long, and old readers keep pages from being reused."""
         self._close(now=True)
 
     def _close(self, *, now: bool) -> None:
-        if not self._line.untell(OpenSnapshot(self._number)):  # if nothing was asked, the node has never heard of it
+        if not self._line.untell(OpenSnapshot(self._number)):  # if nothing was asked, the node has not heard of it
             self._line.tell(CloseSnapshot(self._number), now=now)
 
     def get(self, key: bytes) -> bytes | None:
@@ -166,7 +165,7 @@ class RemoteSnapshot:
         return values
 
     def _pages(self, prefix: bytes, start: bytes | None) -> Iterator[tuple[bytes, Page]]:
-        """Yield where each page begins and what is on it."""
+        """Yield the start of each page, and the page."""
         begin = prefix if start is None else start
         bytes_max = FIRST_PAGE_BYTES
         while True:
@@ -174,22 +173,21 @@ class RemoteSnapshot:
             yield begin, page
             if not page.more:
                 return
-            begin = page.entries[-1][0] + b"\x00"  # right behind the last one
+            begin = page.entries[-1][0] + b"\x00"  # the key that follows the last one
             bytes_max = min(ANSWER_BYTES, 4 * bytes_max)
 
 
 class RemoteTransaction(RemoteSnapshot):
-    """Changes over a snapshot, and a record of what they rest on."""
+    """Buffered writes over a snapshot, and a record of all reads."""
 
     def __init__(self, line: StoreLine, number: int, companions: Companions) -> None:
-        """Begin without changes."""
         super().__init__(line, number, companions)
         self._read: dict[bytes, bytes | None] = {}
         self._walked: list[Walked] = []
         self._writes: dict[bytes, bytes | None] = {}
 
     def close(self) -> None:
-        """Let go of the snapshot; the report of the turn follows at once."""
+        """Close the snapshot with the next message: the report of the turn follows at once."""
         self._close(now=False)
 
     @property
@@ -198,25 +196,25 @@ class RemoteTransaction(RemoteSnapshot):
         return bool(self._writes)
 
     def as_commit(self) -> Commit:
-        """Return what the node needs to know in order to commit."""
+        """Return the reads and writes for the node to commit."""
         reads = [(key, None if value is None else digest(value)) for key, value in self._read.items()]
         return Commit(reads, self._walked, list(self._writes.items()))
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key as this transaction leaves it."""
+        """Return the value of a key, including this transaction's writes."""
         if key in self._writes:
             return self._writes[key]
         value = self._read[key] = super().get(key)
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of these keys as this transaction leaves them."""
+        """Return the values of these keys, including this transaction's writes."""
         missing = [key for key in keys if key not in self._writes and key not in self._ahead]
         self._ahead.update(zip(missing, self._fetch(missing), strict=True))
         return [self.get(key) for key in keys]
 
     def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with this prefix and their values in order, as this transaction leaves them when it is called."""
+        """Yield keys with this prefix and their values in order, including the transaction's writes before the call."""
         begin = prefix if start is None else start
         own = dict(sorted((k, v) for k, v in self._writes.items() if k >= begin and k.startswith(prefix)))
         theirs = (entry for entry in self._walk(prefix, start) if entry[0] not in own)
@@ -230,11 +228,9 @@ class RemoteTransaction(RemoteSnapshot):
             yield from page.entries
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set a key."""
         self._writes[key] = value
 
     def put_many(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Set many keys."""
         self._writes.update(pairs)
 
     def delete(self, key: bytes) -> None:
@@ -246,7 +242,7 @@ _Wanted = TypeVar("_Wanted", Values, Page, CommitsHeld, Released, Committed)
 
 
 def _expect(kind: type[_Wanted], answer: Answer) -> _Wanted:
-    """Return the answer if it is of this kind; raise what it says if the store refused."""
+    """Return the answer if it is of this kind; raise the store's refusal if it is one."""
     if isinstance(answer, StoreRefused):
         raise StoreFull(answer.message) if answer.full else StoreError(answer.message)
     if not isinstance(answer, kind):

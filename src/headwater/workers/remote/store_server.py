@@ -1,7 +1,7 @@
-"""Where the node answers what a worker elsewhere asks of its store: one desk for each such worker.
+"""The node's answers to a remote worker's requests to the store, one server per worker.
 
-Reads are answered from snapshots that stay open until the worker closes them or is gone. A commit is checked and made
-in one transaction: what the worker read has to lie there still, value by value and walk by walk.
+Reads are answered from snapshots that stay open until the worker closes them or is lost. A commit is validated and made
+in one transaction: every value and every scan that the worker read must be unchanged.
 """
 
 import contextlib
@@ -42,19 +42,18 @@ from headwater.workers.remote.store_wire import (
     digest_all,
 )
 
-SNAPSHOTS_MAX: Final = 64  # open at a time for one worker; an operator that walks its state has two or three
+SNAPSHOTS_MAX: Final = 64  # per worker; an operator that scans its state has two or three open
 
 
 class StoreServer:
-    """One worker's open snapshots, and the answers from them."""
+    """The open snapshots of one worker, and the answers from them."""
 
     def __init__(self, store: LmdbStore) -> None:
-        """Answer from this store."""
         self._store = store
         self._open: dict[int, tuple[AbstractContextManager[Snapshot], Snapshot]] = {}
 
     def answer(self, question: Reading) -> Answer | None:
-        """Return the answer, or None if there is nothing to say; raises BrokenFrame if the question makes no sense."""
+        """Return the answer, or None if the question has none; raises BrokenFrame if the question is invalid."""
         try:
             match question:
                 case OpenSnapshot(number):
@@ -73,20 +72,20 @@ class StoreServer:
             return refused(self._store.explained(refusal))
 
     def along(self, parts: Sequence[TurnPart]) -> Along:
-        """Return what the parts of a turn take: of each all that it will look at, or nothing if that is too much."""
+        """Return the keys and values that a turn will read: for each part all of them, or none if too many."""
         values: dict[bytes, bytes | None] = {}
         room = ANSWER_BYTES
         with self._store.read() as snapshot:
             for part in parts:
                 looked = _Onlooker(snapshot, room)
-                with contextlib.suppress(StoreError):  # of damaged entries; the worker comes upon them itself
+                with contextlib.suppress(StoreError):  # of damaged entries, which the worker will report
                     if _take(looked, InstanceId(AppId(part.app), part.instance), part.rows_max):
                         values |= looked.seen
                         room = looked.room
         return Along(list(values.items()))
 
     def close(self) -> None:
-        """Close all snapshots: old readers hold pages."""
+        """Close all snapshots: old readers keep pages from being reused."""
         for number in list(self._open):
             self._close(number)
 
@@ -108,11 +107,11 @@ class StoreServer:
 
 
 class _Onlooker:
-    """A snapshot that remembers what was read from it."""
+    """A snapshot that records what was read from it."""
 
     def __init__(self, snapshot: Snapshot, room: int) -> None:
         self.seen: dict[bytes, bytes | None] = {}
-        self.room = room  # for so many bytes more
+        self.room = room  # bytes that may still be recorded
         self._snapshot = snapshot
 
     def get(self, key: bytes) -> bytes | None:
@@ -128,7 +127,7 @@ class _Onlooker:
 
 
 def _take(snapshot: _Onlooker, instance: InstanceId, rows_max: int) -> bool:
-    """Read what a turn would read to take so many rows; False if that is too much, or has to be walked to."""
+    """Read what a turn of so many rows would read; False if that is too much, or needs a scan."""
     record = read_queue(snapshot, instance)
     snapshot.get(times_key(instance))
     if record.shed_rows:
@@ -168,13 +167,13 @@ def _walk(snapshot: Snapshot, prefix: bytes, start: bytes, bytes_max: int) -> Pa
 
 
 def commit(store: LmdbStore, wanted: Commit) -> Answer:
-    """Make the changes if what they rest on still holds; raises StoreError if the store cannot."""
+    """Commit if all reads are unchanged; raises StoreError if the store cannot write."""
     with store.write() as txn:
         return make(txn, wanted)
 
 
 def make(txn: Transaction, wanted: Commit) -> Answer:
-    """Make the changes within a transaction, or none of them."""
+    """Apply all writes to a transaction, or none if a read has changed."""
     if not _holds(txn, wanted):
         return Conflicted()
     for key, value in wanted.writes:

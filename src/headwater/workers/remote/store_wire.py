@@ -1,10 +1,9 @@
-"""What a worker elsewhere and the node say about the store, on the connection on which turns are given.
+"""The protocol between a remote worker and the node about the store, on the same connection as turns.
 
 A worker on the node's own machine has the store open and needs none of this. Elsewhere it asks for what it touches:
-`OpenSnapshot` and `CloseSnapshot` open and close a snapshot and are not answered, so they travel with the next
-question; every other question is answered before the next one is asked. Messages are as long as rows are, so they are
-cut into pieces. Bytes from the network never execute: all of it is typed, and what does not fit a type or a limit ends
-the connection.
+`OpenSnapshot` and `CloseSnapshot` are not answered, so they travel with the next question; every other question is
+answered before the next one is asked. Messages can be as long as rows, so they are cut into pieces. Bytes from the
+network are never executed: all of it is typed, and what exceeds a type or a limit ends the connection.
 """
 
 import hashlib
@@ -16,15 +15,15 @@ import msgspec
 from headwater.model.frames import BrokenFrame, pieces_of
 from headwater.workers.local.wire import Done, Goodbye, NodeAlive, Turn
 
-MESSAGE_BYTES_MAX: Final = 256 << 20  # a turn takes 16 MB; what comes of it is rarely ten times as much
-KNOCK_BYTES_MAX: Final = 4 << 10  # of a stranger's first message
+MESSAGE_BYTES_MAX: Final = 256 << 20  # a turn takes 16 MB, and its output is rarely ten times as much
+KNOCK_BYTES_MAX: Final = 4 << 10  # of the first message, before authentication
 ANSWER_BYTES: Final = 1 << 20  # about; one value may be longer
 KEYS_MAX: Final = 4_096  # in one question
 _PIECE_BYTES: Final = 1 << 20
 
 
 class Knock(msgspec.Struct, array_like=True, tag="knock", frozen=True):
-    """A worker begins: the hello of one that came over the network and has to show that it was sent for."""
+    """The hello of a remote worker, with the token that proves that this node has hired it."""
 
     token: bytes
     pid: int
@@ -33,26 +32,26 @@ class Knock(msgspec.Struct, array_like=True, tag="knock", frozen=True):
 
 
 class OpenSnapshot(msgspec.Struct, array_like=True, tag="look", frozen=True):
-    """Open a snapshot and call it by this number."""
+    """Opens a snapshot under this number."""
 
     snapshot: int
 
 
 class CloseSnapshot(msgspec.Struct, array_like=True, tag="away", frozen=True):
-    """Close a snapshot."""
+    """Closes a snapshot."""
 
     snapshot: int
 
 
 class Fetch(msgspec.Struct, array_like=True, tag="fetch", frozen=True):
-    """Ask for the values of these keys; answered with those of the first few if all would be too much."""
+    """Asks for the values of keys; the answer may have only the first of them, if all would be too much."""
 
     snapshot: int
     keys: Sequence[bytes]
 
 
 class Walk(msgspec.Struct, array_like=True, tag="walk", frozen=True):
-    """Ask for keys with this prefix and their values in order, from `start` on, about so many bytes of them."""
+    """Asks for the keys with a prefix and their values in order, from `start` on, about `bytes_max` of them."""
 
     snapshot: int
     prefix: bytes
@@ -61,7 +60,7 @@ class Walk(msgspec.Struct, array_like=True, tag="walk", frozen=True):
 
 
 class Walked(msgspec.Struct, array_like=True, frozen=True):
-    """What a walk has seen: all keys of a prefix from `start` up to and with `last`, or to the end of the prefix."""
+    """What a scan has read: all keys of a prefix from `start` to `last`, both included, or to its end."""
 
     prefix: bytes
     start: bytes
@@ -70,7 +69,7 @@ class Walked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Commit(msgspec.Struct, array_like=True, tag="commit", frozen=True):
-    """Make these changes if what was read still holds; a value of None is a key that was or shall be absent."""
+    """Asks to commit writes if all reads are unchanged; None is a key that is absent, or to be deleted."""
 
     reads: Sequence[tuple[bytes, bytes | None]]  # keys and the digests of their values
     walks: Sequence[Walked]
@@ -78,11 +77,11 @@ class Commit(msgspec.Struct, array_like=True, tag="commit", frozen=True):
 
 
 class HoldCommits(msgspec.Struct, array_like=True, tag="hold", frozen=True):
-    """Hold back all others until we have committed, for a moment: optimism has failed several times in a row."""
+    """Asks the node to hold its write lock until this worker has committed, after several conflicts."""
 
 
 class Release(msgspec.Struct, array_like=True, tag="release", frozen=True):
-    """Hold back nobody any longer, there is nothing to commit."""
+    """Releases the write lock without a commit."""
 
 
 class Values(msgspec.Struct, array_like=True, tag="values", frozen=True):
@@ -99,29 +98,29 @@ class Page(msgspec.Struct, array_like=True, tag="page", frozen=True):
 
 
 class Along(msgspec.Struct, array_like=True, tag="along", frozen=True):
-    """What the turn that follows takes: keys and values as they were when it was given."""
+    """What the turn that follows will read: keys and values at the time it was given."""
 
     values: list[tuple[bytes, bytes | None]]
 
 
 class CommitsHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
-    """Nobody else commits now."""
+    """The node holds its write lock for this worker."""
 
 
 class Released(msgspec.Struct, array_like=True, tag="released", frozen=True):
-    """Others may commit again."""
+    """The write lock is released."""
 
 
 class Committed(msgspec.Struct, array_like=True, tag="committed", frozen=True):
-    """The changes are made."""
+    """The writes are committed."""
 
 
 class Conflicted(msgspec.Struct, array_like=True, tag="conflicted", frozen=True):
-    """Something that was read has changed, so nothing was."""
+    """A read has changed, so nothing was written."""
 
 
 class StoreRefused(msgspec.Struct, array_like=True, tag="refused", frozen=True):
-    """The store could not do it and changed nothing."""
+    """The store could not write, and nothing was changed."""
 
     full: bool  # for want of room
     message: str
@@ -139,7 +138,7 @@ to_remote: Final = msgspec.msgpack.Decoder(ToRemote)
 
 
 def framed(message: FromRemote | ToRemote) -> bytes:
-    """Return the message as it travels."""
+    """Return the message in pieces, as it travels."""
     encoded = _ENCODER.encode(message)
     if len(encoded) > MESSAGE_BYTES_MAX:
         raise BrokenFrame(f"a message of {len(encoded) >> 20} MiB; at most {MESSAGE_BYTES_MAX >> 20} are allowed")
@@ -147,12 +146,12 @@ def framed(message: FromRemote | ToRemote) -> bytes:
 
 
 def digest(value: bytes) -> bytes:
-    """Return what stands for a value when it is asked whether it still holds."""
+    """Return the digest by which a value is checked at the commit."""
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
 def digest_all(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return what stands for keys and values in order."""
+    """Return the digest of keys and values in order."""
     hashed = hashlib.blake2b(digest_size=16)
     for part in (part for entry in entries for part in entry):
         hashed.update(len(part).to_bytes(8, "little"))
