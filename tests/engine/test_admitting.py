@@ -52,6 +52,15 @@ STRANGE = pa.record_batch(
     }
 )
 STRANGE_WORDS = STRANGE.append_column("w", pa.array(["a", "b", None]).dictionary_encode())
+EXTENDED = pa.record_batch(
+    {
+        "json": pa.array(["1", None, "2"], pa.json_(pa.string_view())),
+        "id": pa.array([b"x" * 16, None, b"y" * 16], pa.uuid()),
+        "word": pa.ExtensionArray.from_storage(
+            pa.opaque(pa.dictionary(pa.int32(), pa.string()), "word", "somebody"), WORDS["w"]
+        ),
+    }
+)
 
 
 def entry(batch: pa.RecordBatch, payload: bytes | None = None, **changes: Any) -> tuple[Entry, KnownSchema]:
@@ -61,7 +70,9 @@ def entry(batch: pa.RecordBatch, payload: bytes | None = None, **changes: Any) -
     return decode_entry(encoded)._replace(**changes), known
 
 
-@pytest.mark.parametrize("batch", [TEXTS, WORDS, ALL_KINDS, STRANGE, STRANGE_WORDS, TEXTS.slice(1), WORDS.slice(1, 1)])
+@pytest.mark.parametrize(
+    "batch", [TEXTS, WORDS, ALL_KINDS, STRANGE, STRANGE_WORDS, EXTENDED, TEXTS.slice(1), WORDS.slice(1, 1)]
+)
 def test_whatever_a_flow_makes_is_taken(batch: pa.RecordBatch) -> None:
     """A text that is no UTF-8, too: it would wait at its sender for ever, and means something to its flow."""
     Admitting().check(*entry(batch))
@@ -196,6 +207,12 @@ BILLIONS: list[tuple[str, Callable[[], pa.RecordBatch]]] = [
     (
         "a long text in views beside a null",
         lambda: pa.record_batch({"n": one_text_often_and_a_null(4_000)}),
+    ),
+    (
+        "a long text in views, as JSON",
+        lambda: pa.record_batch(
+            {"n": pa.ExtensionArray.from_storage(pa.json_(pa.string_view()), one_text_often(4_000))}
+        ),
     ),
     (
         "a long list in views",
@@ -361,7 +378,7 @@ def damaged(sound: bytes, draw: st.DataObject) -> bytes:
     return bytes(others)
 
 
-@given(batch=st.sampled_from([TEXTS, WORDS, ALL_KINDS, STRANGE_WORDS, VIEWS, SHARED_VIEWS]), draw=st.data())
+@given(batch=st.sampled_from([TEXTS, WORDS, ALL_KINDS, STRANGE_WORDS, VIEWS, SHARED_VIEWS, EXTENDED]), draw=st.data())
 @settings(max_examples=500, deadline=None)
 def test_a_damaged_batch_is_refused_or_can_be_read(batch: pa.RecordBatch, draw: st.DataObject) -> None:
     """Wherever it is damaged: a process that dies of it fails this test, too."""

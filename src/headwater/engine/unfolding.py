@@ -28,6 +28,8 @@ _SHARING: Final = (
 
 def folds(kind: pa.DataType) -> bool:
     """Whether rows of a type can share values."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return folds(kind.storage_type)
     return any(shares(kind) for shares in _SHARING) or any(
         folds(kind.field(place).type) for place in range(kind.num_fields)
     )
@@ -36,6 +38,8 @@ def folds(kind: pa.DataType) -> bool:
 def unfolded_bytes(column: pa.Array) -> int:
     """Return an upper bound of a column's bytes when rows share none."""
     kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return unfolded_bytes(column.storage)
     if pa.types.is_dictionary(kind):
         return _named_bytes(column.dictionary, column.indices)
     if pa.types.is_run_end_encoded(kind):
