@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +57,11 @@ class FewNodes:
 
     def do(self, coroutine: Any) -> Any:
         """Run something on the loop of the nodes."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+        return self.begin(coroutine).result(PATIENCE_S)
+
+    def begin(self, coroutine: Any) -> "Future[Any]":
+        """Begin something on the loop of the nodes."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def add(self, zone: str = "here") -> NodeService:
         """Start one more, and wait until it is in the ring."""
