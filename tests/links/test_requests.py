@@ -11,14 +11,15 @@ import msgspec
 import pytest
 
 from headwater.client.connection import AsyncNodeClient, Conversation, NodeLost, connect, connect_async
-from headwater.links.credentials import Credentials, insecure_user
+from headwater.links.credentials import Credentials, insecure_user, load_credentials
 from headwater.links.limits import WireLimits
 from headwater.links.refusals import Reason
 from headwater.links.requests import Caller, RequestRefused, RequestTable
 from headwater.links.speech import Refusal
 from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.security.authority import DENIED
 from headwater.security.identity import Role
-from tests.links.wires import LOOPS, Clock, Cluster, Station, station, told, until
+from tests.links.wires import LOOPS, Clock, Cluster, Station, connections_to, station, told, until
 
 
 class Look(msgspec.Struct, tag="look"):
@@ -329,6 +330,29 @@ def test_a_node_that_cannot_be_reached_is_told(cluster: Cluster) -> None:
             connect(nobody, cluster.user_credentials(Role.SEE), TABLE)
     with pytest.raises(ConfigError, match="--insecure works on this machine only"):
         connect("10.0.0.1:7100", insecure_user("ann"), TABLE)
+
+
+def test_a_client_that_does_not_trust_a_node_hangs_up(cluster: Cluster) -> None:
+    """Also while somebody still holds the error."""
+    node = cluster.node_credentials()
+    denying = cluster.user(Role.SEE)
+    (denying / DENIED).write_text(f"{node.identity.id.hex()}\n")
+    user = load_credentials(denying)
+
+    def distrusts(address: str) -> None:
+        port = int(address.rpartition(":")[2])
+        with pytest.raises(NodeLost, match="is not a node of ours") as told:
+            connect(address, user, TABLE)
+        assert (told.type, connections_to(port)) == (NodeLost, 0)
+        with connect(address, load_credentials(cluster.user(Role.SEE)), TABLE) as client:
+            assert client.ask(Look("x")).what == "x"
+            assert connections_to(port) == 1
+
+    async def story() -> None:
+        async with at_desk(node, Desk()) as one:
+            await asyncio.to_thread(distrusts, one.address)
+
+    told(story())
 
 
 def test_a_client_with_a_certificate_of_another_cluster_is_told_what_to_check(

@@ -7,6 +7,7 @@
 import asyncio
 import socket
 import ssl
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final
 
@@ -201,11 +202,13 @@ def connect(address: str, credentials: Credentials, table: RequestTable, *, answ
     talk = Conversation(address, credentials, table)
     context = credentials.dialling()
     try:
-        sock = socket.create_connection((talk.host, talk.port), timeout=CONNECT_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is not None:
-            sock = context.wrap_socket(sock, server_hostname=talk.host)
-        sock.sendall(talk.greeting(sock if isinstance(sock, ssl.SSLSocket) else None))
+        with ExitStack() as undo:
+            sock = undo.enter_context(socket.create_connection((talk.host, talk.port), timeout=CONNECT_S))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                sock = undo.enter_context(context.wrap_socket(sock, server_hostname=talk.host))
+            sock.sendall(talk.greeting(sock if isinstance(sock, ssl.SSLSocket) else None))
+            undo.pop_all()
     except OSError as failure:
         raise talk.lost(failure) from failure
     return NodeClient(talk, sock, answer_s)
