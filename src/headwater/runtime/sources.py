@@ -56,6 +56,7 @@ GATHER_S: Final = 0.0001  # per source; with a hundred, polling takes longer any
 GATHER_S_MAX: Final = 0.01
 COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
+STOP_S: Final = 10.0  # then a source whose reader does not return is left to its thread
 CLOSE_S: Final = 5.0  # for a broker's reader: its last poll and commit take milliseconds, its logout up to two seconds
 
 
@@ -117,8 +118,10 @@ class SourcePump:
         on_failed: Callable[[SourceTask, Exception], None],
         on_store_full: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
+        stop_s: float = STOP_S,
     ) -> None:
         self._store, self._term, self._pressure, self._queues = store, term, pressure, queues
+        self._stop_s = stop_s
         self._rows_max = max(1, min(POLL_ROWS_MAX, pressure.config.app_rows // 4))
         self._any_paused = False
         self._sample_share = sample_share
@@ -162,18 +165,25 @@ class SourcePump:
             self._doze.call()
 
     def stop(self) -> None:
-        """Stop all threads and close all sources."""
+        """Stop all threads and close all sources; one that is being read is closed when its reader returns."""
         self._stopping = True
         self._gathering.set()
         self._doze.call()
         if self._thread.is_alive():
-            self._thread.join(timeout=10)
-        for task in self._tasks:
-            if not task.spec.blocking:
-                self._close(task)
-        _wait_until_closed(self._tasks)
-        if not self._thread.is_alive():
+            self._thread.join(timeout=self._stop_s)
+        if self._thread.is_alive():
+            log.warning("a source does not return from being read, and stays open until it does")
+        else:
+            self._close_shared()
             self._doze.close()
+        _wait_until_closed(self._tasks)
+
+    def _close_shared(self) -> None:
+        """Close the sources of the shared thread; each of the others is closed by its own."""
+        with self._lock:
+            for task in self._tasks:
+                if not task.spec.blocking:
+                    self._close(task)
 
     def _serve_all(self) -> None:
         try:
@@ -184,6 +194,7 @@ class SourcePump:
                     self._sleep(min(wait_us / 1e6, IDLE_MAX_S))
                 elif len(self._tasks) >= MANY_SOURCES:
                     self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
+            self._close_shared()
         except Exception as failure:  # our mistake: it must be reported, not lost with the thread
             self._on_crash(failure)
 
