@@ -274,6 +274,16 @@ def test_a_file_that_does_not_exist_is_named(tmp_path: Path, pattern: str) -> No
         spec_of(read.csv(tmp_path / pattern)).open(None)
 
 
+def test_directories_that_match_a_pattern_are_left_out(tmp_path: Path) -> None:
+    """Also if the pattern ends in a slash and matches nothing else."""
+    (tmp_path / "day" / "x.csv").mkdir(parents=True)
+    for pattern in ("*", "*/"):
+        with pytest.raises(ConnectorError, match=r"no file matches .*/\*/?, so there is nothing to read"):
+            spec_of(read.csv(f"{tmp_path}/{pattern}")).open(None)
+    file_with(tmp_path / "day", "a\n1\n", "y.csv")
+    assert rows_of(read.csv(f"{tmp_path}/*/*")) == [{"a": 1}]
+
+
 def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
     """Hidden files do not count."""
     file_with(tmp_path, "a\n", ".hidden")

@@ -1,5 +1,6 @@
 """Rows between two stores: whatever is lost, doubled or comes late, each row is taken once and in order."""
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -24,7 +25,7 @@ from headwater.engine.state_adoption import adopt_as_it_lies
 from headwater.model.batch import encode_entry
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId, InstanceId
-from headwater.model.store_contract import Store
+from headwater.model.store_contract import Store, Transaction
 from headwater.storage.memory_store import MemoryStore
 from tests.engine.flows import ids, numbered, relay
 from tests.engine.small_node import SmallNode
@@ -63,6 +64,35 @@ def forget(store: Store, until: int) -> None:
     """Let the outbox forget what the other end has."""
     with store.write() as txn:
         hand_on(txn, HERE, until)
+
+
+class CountedScans:
+    """A transaction that counts the entries that scans of it have read."""
+
+    def __init__(self, txn: Transaction) -> None:
+        self.get, self.get_many = txn.get, txn.get_many
+        self.put, self.put_many, self.delete = txn.put, txn.put_many, txn.delete
+        self._scan = txn.scan
+        self.read = 0
+
+    def scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what the transaction does."""
+        for pair in self._scan(prefix, start):
+            self.read += 1
+            yield pair
+
+
+def test_an_acknowledgement_reads_what_it_acknowledges() -> None:
+    """With all that waits behind it, a slow link would stop the node for longer with every answer."""
+    store = MemoryStore()
+    put(store, *[1] * 1_000)
+    with store.write() as txn:
+        counted = CountedScans(txn)
+        record = hand_on(counted, HERE, 10)
+    assert (record.head_sequence, record.taken_rows) == (10, 10)
+    assert counted.read <= 11
+    assert stretch_from(store, 10).until == 1_000
+    assert len(stretch_from(store, 0).entries) == 990
 
 
 def test_a_stretch_that_comes_twice_is_taken_once() -> None:

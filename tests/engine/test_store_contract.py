@@ -1,17 +1,20 @@
 """What the engine relies on in a store: LMDB, LMDB as a worker elsewhere has it, and the store of the tests."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.model.errors import StoreFull
+from headwater.model.errors import StoreError, StoreFull
 from headwater.model.store_contract import Store
-from headwater.storage.lmdb_store import LmdbStore
+from headwater.storage.lmdb_store import READERS_MAX, LmdbStore
 from headwater.storage.memory_store import MemoryStore
 from headwater.workers.remote.store_client import RemoteStore
+from headwater.workers.remote.store_server import StoreServer
+from headwater.workers.remote.store_wire import OpenSnapshot, StoreRefused
 from tests.engine.short_line import ShortLine
 
 
@@ -217,6 +220,31 @@ def test_a_memory_store_without_room_refuses_and_changes_nothing() -> None:
     with pytest.raises(StoreFull):
         fill(store, b"c", b"de")
     assert contents(store) == {b"ab": b"ab"}
+
+
+def test_a_store_that_can_be_read_no_more_says_so(tmp_path: Path) -> None:
+    """All places for readers may be taken; one that gives its place back lets the next in."""
+    store = LmdbStore(tmp_path, disk_bytes=1 << 20)
+    with ExitStack() as readers:
+        for _ in range(READERS_MAX):
+            readers.enter_context(store.read())
+        with pytest.raises(StoreError, match=r"the store in .* cannot be read: .*READERS_FULL"):
+            store.read()
+        reader = StoreServer(store)
+        assert isinstance(reader.answer(OpenSnapshot(1)), StoreRefused)
+    fill(store, b"a")
+    assert contents(store) == {b"a": b"a"}
+    store.close()
+
+
+def test_a_store_that_was_closed_is_neither_read_nor_written(tmp_path: Path) -> None:
+    """Threads may outlive it for a moment; what they meet has words of ours."""
+    store = LmdbStore(tmp_path, disk_bytes=1 << 20)
+    store.close()
+    with pytest.raises(StoreError, match=r"the store in .* cannot be read"):
+        store.read()
+    with pytest.raises(StoreError, match=r"the store in .* cannot be written"):
+        store.write()
 
 
 def test_the_files_of_a_store_are_its_owners_alone(tmp_path: Path) -> None:

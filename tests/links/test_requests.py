@@ -11,14 +11,15 @@ import msgspec
 import pytest
 
 from headwater.client.connection import AsyncNodeClient, Conversation, NodeLost, connect, connect_async
-from headwater.links.credentials import Credentials, insecure_user
+from headwater.links.credentials import Credentials, insecure_user, load_credentials
 from headwater.links.limits import WireLimits
 from headwater.links.refusals import Reason
 from headwater.links.requests import Caller, RequestRefused, RequestTable
 from headwater.links.speech import Refusal
 from headwater.model.errors import ConfigError, HeadwaterError
+from headwater.security.authority import DENIED
 from headwater.security.identity import Role
-from tests.links.wires import LOOPS, Clock, Cluster, Station, station, told, until
+from tests.links.wires import LOOPS, Clock, Cluster, Station, connections_to, station, told, until
 
 
 class Look(msgspec.Struct, tag="look"):
@@ -359,6 +360,27 @@ def test_a_user_whose_address_has_had_its_share_of_handshakes_is_let_in_a_little
             assert (await asking).what == "x"
             for _, writer in flood:
                 writer.transport.abort()
+
+
+def test_a_client_that_does_not_trust_a_node_hangs_up(cluster: Cluster) -> None:
+    """Also while somebody still holds the error."""
+    node = cluster.node_credentials()
+    denying = cluster.user(Role.SEE)
+    (denying / DENIED).write_text(f"{node.identity.id.hex()}\n")
+    user = load_credentials(denying)
+
+    def distrusts(address: str) -> None:
+        port = int(address.rpartition(":")[2])
+        with pytest.raises(NodeLost, match="is not a node of ours") as told:
+            connect(address, user, TABLE)
+        assert (told.type, connections_to(port)) == (NodeLost, 0)
+        with connect(address, load_credentials(cluster.user(Role.SEE)), TABLE) as client:
+            assert client.ask(Look("x")).what == "x"
+            assert connections_to(port) == 1
+
+    async def story() -> None:
+        async with at_desk(node, Desk()) as one:
+            await asyncio.to_thread(distrusts, one.address)
 
     told(story())
 

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.links.arrivals import BURST_S, Arrivals
+from headwater.links.arrivals import ADDRESSES_MAX, BURST_S, Arrivals
 from headwater.links.rates import Buckets, Rate
 from headwater.links.rounds import Rounds
 from headwater.links.shares import Holder, Over, Shares, network_of
@@ -149,6 +149,47 @@ def test_a_flood_from_one_address_lets_others_begin_their_handshakes() -> None:
     assert flood == BURST_S * 100
     assert all(arrivals.admit("10.0.0.2", 0.0) for _ in range(50))
     assert not arrivals.admit("10.0.0.2", 0.0)
+
+
+class CountedAddress(str):
+    """An address that counts how often one of its kind is looked up or put anywhere."""
+
+    looked_up: ClassVar[int] = 0
+
+    def __hash__(self) -> int:
+        CountedAddress.looked_up += 1
+        return super().__hash__()
+
+
+def test_an_attempt_costs_the_same_however_many_addresses_are_remembered() -> None:
+    """A flood comes from many, and what is to protect from it must not be what takes the time."""
+    arrivals, now = Arrivals(100.0, 0.0), 0.0
+    addresses = [CountedAddress(f"10.0.{number >> 8}.{number & 255}") for number in range(ADDRESSES_MAX)]
+    assert all(arrivals.admit(address, now) for address in addresses)
+    CountedAddress.looked_up = 0
+    for number in range(2_000):
+        now += 0.001
+        arrivals.admit(addresses[number % 7], now)
+    assert CountedAddress.looked_up < 15 * 2_000
+
+
+@pytest.mark.parametrize(("at", "remembered"), [(0.375, 2), (0.5, 1), (1.75, 1), (2.0, 0)])
+def test_what_addresses_have_had_decays_at_the_rate_in_equal_parts(at: float, remembered: int) -> None:
+    """Of 7 and 1 at 4 a second, the 1 is forgotten after 2 / 4 seconds; the other 6 then take all of the rate."""
+    arrivals = Arrivals(4.0, 0.0)
+    assert all(arrivals.admit(one, 0.0) for one in "aaaaaaab")
+    assert not arrivals.admit("a", 0.0)
+    arrivals.admit("new", at)
+    assert arrivals.share("yet another") == max(1.0, 4.0 / (remembered + 2))
+
+
+def test_beyond_the_limit_the_address_that_had_least_is_forgotten() -> None:
+    """Who floods cannot get rid of what it had by coming from a thousand other addresses."""
+    arrivals = Arrivals(1.0, 0.0)
+    assert arrivals.admit("flood", 0.0)
+    assert arrivals.admit("flood", 0.0)
+    assert all(arrivals.admit(f"other {number}", 0.0) for number in range(ADDRESSES_MAX + 10))
+    assert not arrivals.admit("flood", 0.0)
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------

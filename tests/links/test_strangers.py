@@ -18,7 +18,7 @@ from headwater.links.refusals import Reason, Refusals
 from headwater.links.speech import VERSION, Greeting, Refusal, Welcome
 from headwater.model.peers import Peer
 from headwater.overlay.messages import Heartbeat
-from headwater.security.authority import make_authority, open_authority
+from headwater.security.authority import Authority, make_authority, open_authority
 from headwater.security.identity import Role
 from tests.links.guests import assert_it_works, guest, refused
 from tests.links.wires import LOOPS, Clock, Cluster, station, told, until
@@ -39,6 +39,16 @@ def of_a_foreign_authority(cluster: Cluster) -> ssl.SSLContext:
     other = make_authority(cluster.directory / f"foreign{os.urandom(4).hex()}")
     context = naked(cluster)
     bundle = other.issue_node("evil", ["127.0.0.1"])
+    context.load_cert_chain(bundle / "node.pem", bundle / "node.key")
+    return context
+
+
+def of_a_namesake(cluster: Cluster) -> ssl.SSLContext:
+    """A node's certificate of an authority that has our authority's name, and another key."""
+    other = make_authority(cluster.directory / f"namesake{os.urandom(4).hex()}")
+    namesake = Authority(other.directory, cluster.authority.certificate, other.key)
+    context = naked(cluster)
+    bundle = namesake.issue_node("evil", ["127.0.0.1"])
     context.load_cert_chain(bundle / "node.pem", bundle / "node.key")
     return context
 
@@ -77,6 +87,7 @@ def signed_by_a_node(cluster: Cluster) -> ssl.SSLContext:
     [
         (naked, Reason.NO_CERTIFICATE),
         (of_a_foreign_authority, Reason.FOREIGN_CERTIFICATE),
+        (of_a_namesake, Reason.FOREIGN_CERTIFICATE),
         (expired, Reason.EXPIRED_CERTIFICATE),
         (old_tls, Reason.NO_TLS),
         (signed_by_a_node, Reason.BAD_CERTIFICATE),

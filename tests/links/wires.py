@@ -2,8 +2,10 @@
 
 import asyncio
 import datetime as dt
+import os
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -49,6 +51,15 @@ async def until(holds: Callable[[], object]) -> None:
 async def until_at_least(measure: Callable[[], float], least: float) -> None:
     """Give the loop time until a number has grown to this."""
     await until(lambda: measure() >= least)
+
+
+def connections_to(port: int) -> int:
+    """Return how many sockets of this process are connected to a port."""
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(fd))) as one:  # most are no sockets, or not connected
+            count += one.family == socket.AF_INET and one.getpeername()[1] == port
+    return count
 
 
 class Clock:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final
 
@@ -209,17 +210,16 @@ def connect(address: str, credentials: Credentials, table: RequestTable, *, answ
     pauses = iter(PAUSES_S)
     while True:
         try:
-            sock = _dialled(talk, context)
-            sock.sendall(talk.greeting(sock if isinstance(sock, ssl.SSLSocket) else None))
+            with ExitStack() as undo:
+                sock = undo.enter_context(socket.create_connection((talk.host, talk.port), timeout=CONNECT_S))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if context is not None:
+                    sock = undo.enter_context(context.wrap_socket(sock, server_hostname=talk.host))
+                sock.sendall(talk.greeting(sock if isinstance(sock, ssl.SSLSocket) else None))
+                undo.pop_all()
             return NodeClient(talk, sock, answer_s)
         except OSError as failure:
             time.sleep(_pause_after(failure, pauses, talk))
-
-
-def _dialled(talk: Conversation, context: ssl.SSLContext | None) -> socket.socket:
-    sock = socket.create_connection((talk.host, talk.port), timeout=CONNECT_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock if context is None else context.wrap_socket(sock, server_hostname=talk.host)
 
 
 def _pause_after(failure: OSError, pauses: Iterator[float], talk: Conversation) -> float:

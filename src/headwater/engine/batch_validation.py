@@ -23,7 +23,10 @@ STAMP_ROWS_MAX: Final = 1 << 32  # sums of them are written in 64 bits
 INSTANT_MAX: Final = 1 << 62  # of a clock, in microseconds; differences must also fit in 64 bits
 UNFOLDED_BYTES_MAX: Final = 256 << 20  # of one batch if every row has its own copy of its values, as in Python
 SCHEMAS_MAX: Final = 1_000  # whose storage form is cached
-_DAMAGED: Final = (pa.ArrowException, OSError, EOFError, StopIteration, struct.error, IndexError, OverflowError)
+_DAMAGED: Final = (
+    *(pa.ArrowException, OSError, EOFError, StopIteration, struct.error, IndexError, OverflowError),
+    ValueError,  # numpy's, of a buffer that is shorter than what is said to be in it
+)
 
 
 class Admitting:

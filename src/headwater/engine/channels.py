@@ -100,11 +100,14 @@ def hand_on(txn: Transaction, instance: InstanceId, until: int) -> QueueRecord:
         raise StoreError(f"queue {instance} has nothing before {until}: its next number is {record.next_sequence}")
     assert record.head_offset == 0, "an outbox that somebody has begun to take from"
     rows = size = marks = 0
-    for key, encoded in list(txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence))):
+    gone: list[bytes] = []  # deleted behind the scan, which must not be disturbed
+    for key, encoded in txn.scan(entries_prefix(instance), entry_key(instance, record.head_sequence)):
         if entry_sequence(key) >= until:
             break
         count = entry_rows(encoded)
         rows, size, marks = rows + count, size + len(encoded), marks + (count == 0)
+        gone.append(key)
+    for key in gone:
         txn.delete(key)
     record = record._replace(
         head_sequence=until,

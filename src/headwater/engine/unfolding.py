@@ -10,7 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.model.errors import StoreError
+
 EXACT_FROM: Final = 16 << 20  # an upper bound below this is accurate enough
+_VIEW_NUMBERS: Final = 4  # of 32 bits, that refer to one text
 
 _SHARING: Final = (
     pa.types.is_dictionary,
@@ -25,6 +28,8 @@ _SHARING: Final = (
 
 def folds(kind: pa.DataType) -> bool:
     """Whether rows of a type can share values."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return folds(kind.storage_type)
     return any(shares(kind) for shares in _SHARING) or any(
         folds(kind.field(place).type) for place in range(kind.num_fields)
     )
@@ -33,6 +38,8 @@ def folds(kind: pa.DataType) -> bool:
 def unfolded_bytes(column: pa.Array) -> int:
     """Return an upper bound of a column's bytes when rows share none."""
     kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return unfolded_bytes(column.storage)
     if pa.types.is_dictionary(kind):
         return _named_bytes(column.dictionary, column.indices)
     if pa.types.is_run_end_encoded(kind):
@@ -83,6 +90,14 @@ def _is_view(kind: pa.DataType) -> bool:
 
 
 def _view_lengths(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the lengths of texts, which are the first of the four numbers that name each."""
-    names = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)
-    return names[column.offset : column.offset + len(column), 0]
+    """Return the lengths of texts, which are the first of the four numbers that name each; 0 for nulls.
+
+    Arrow validates neither what a null slot holds nor that the slots end with the buffer.
+    """
+    if len(column) == 0:  # there may be no buffer
+        return np.zeros(0, np.int32)
+    slots = np.frombuffer(column.buffers()[1], np.int32, _VIEW_NUMBERS * (column.offset + len(column)))
+    lengths = np.where(column.is_valid().to_numpy(zero_copy_only=False), slots[::_VIEW_NUMBERS][column.offset :], 0)
+    if lengths.min() < 0:
+        raise StoreError(f"a text is said to have {lengths.min()} bytes")
+    return lengths

@@ -4,7 +4,7 @@ import ssl
 from typing import Final
 
 # OpenSSL's codes for certificate errors (x509_vfy.h).
-_OTHER_AUTHORITY: Final = frozenset({7, 18, 19, 20, 21})  # unknown issuer, or a known issuer's name with another key
+OTHER_AUTHORITY: Final = frozenset({2, 7, 18, 19, 20, 21})  # unknown issuer, or a known issuer's name with another key
 _OTHER_PURPOSE: Final = 26
 _OTHER_ADDRESS: Final = frozenset({62, 64})  # a host's name, an IP address
 # OpenSSL takes the first bytes of an answer that is not TLS for a version and a length.
@@ -25,7 +25,7 @@ def why_not_secure(failure: ssl.SSLError, host: str) -> str:
 
 def _why_not_trusted(failure: ssl.SSLCertVerificationError, host: str) -> str:
     match failure.verify_code:
-        case code if code in _OTHER_AUTHORITY:
+        case code if code in OTHER_AUTHORITY:
             return "it is of another cluster's authority than ours; come with certificates of its cluster"
         case code if code in _OTHER_ADDRESS:
             return (

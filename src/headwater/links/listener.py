@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headwater.links.arrivals import Arrivals
+from headwater.links.distrust import OTHER_AUTHORITY
 from headwater.links.incoming import IncomingConnection
 from headwater.links.refusals import Reason
 from headwater.links.shared_budgets import House
@@ -23,9 +24,7 @@ BACKLOG: Final = 256  # connections that the kernel queues for us
 ACCEPT_PAUSE_S: Final = 0.2  # when the process has no file descriptors left
 _HANDSHAKE_S: Final = 3_600.0  # asyncio's own limit; ours is the guest's deadline, by our clock
 
-# OpenSSL's codes for certificate errors (x509_vfy.h).
-_EXPIRED: Final = frozenset({9, 10})
-_FOREIGN: Final = frozenset({2, 18, 19, 20, 21})
+_EXPIRED: Final = frozenset({9, 10})  # OpenSSL's codes, as in `links/distrust.py`
 
 # Alerts by which the other end rejects our certificate.
 _ALERTS: Final = frozenset(
@@ -106,7 +105,7 @@ def reason_of(failure: ssl.SSLError) -> Reason:
     if isinstance(failure, ssl.SSLCertVerificationError):
         if failure.verify_code in _EXPIRED:
             return Reason.EXPIRED_CERTIFICATE
-        return Reason.FOREIGN_CERTIFICATE if failure.verify_code in _FOREIGN else Reason.BAD_CERTIFICATE
+        return Reason.FOREIGN_CERTIFICATE if failure.verify_code in OTHER_AUTHORITY else Reason.BAD_CERTIFICATE
     if failure.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return Reason.NO_CERTIFICATE
     return Reason.DISTRUST if (failure.reason or "") in _ALERTS else Reason.NO_TLS

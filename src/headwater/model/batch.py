@@ -134,6 +134,8 @@ def needs_whole(schema: pa.Schema) -> bool:
 
 
 def _mentions_dictionary(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _mentions_dictionary(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return True
     return any(_mentions_dictionary(kind.field(index).type) for index in range(kind.num_fields))

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 COMMIT_SINKS: Final = 25  # in one commit; the rows of the first must not wait for the last of a hundred
 RETRY_S: Final = 0.5
+STOP_S: Final = 10.0  # then a sink whose writer does not return is left to its thread
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,12 +84,12 @@ class SinkPump:
         on_failed: Callable[[SinkTask, Exception], None],
         on_store_full: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
+        stop_s: float = STOP_S,
     ) -> None:
-        """Begin without sinks."""
-        self._turn = SinkTurn(store, term, now_us)
+        self._turn, self._stop_s = SinkTurn(store, term, now_us), stop_s
         self._post, self._on_failed = post, on_failed
         self._on_store_full = on_store_full
-        self._tasks: dict[InstanceId, SinkTask] = {}
+        self._tasks: dict[InstanceId, SinkTask] = {}  # changed with both of these held, in this order
         self._due: dict[InstanceId, None] = {}  # in the order in which rows came
         self._lock = threading.Lock()  # held during a pass, so that `remove` waits for its end
         self._wake = threading.Condition()
@@ -101,15 +102,17 @@ class SinkPump:
 
     def add(self, task: SinkTask) -> None:
         """Begin to write a sink, and the rows that wait for it already."""
-        with self._lock:
+        with self._lock, self._wake:
             self._tasks[task.instance] = task
         self.rows_for([task.instance])
 
     def remove(self, app: AppId, number: int | None = None) -> None:
         """Stop writing an app's sinks, or the one whose queue has this number, and close them."""
         with self._lock:
-            for instance in [one for one in self._tasks if _is_of(one, app, number)]:
-                close_sink(self._tasks.pop(instance))
+            with self._wake:
+                gone = [self._tasks.pop(one) for one in list(self._tasks) if _is_of(one, app, number)]
+            for task in gone:
+                close_sink(task)
 
     def rows_for(self, instances: Sequence[InstanceId]) -> None:
         """Note that these sinks have rows."""
@@ -118,17 +121,26 @@ class SinkPump:
             self._wake.notify()
 
     def stop(self) -> None:
-        """Stop the thread and close all sinks."""
+        """Stop the thread and close all sinks; one that is being written is closed when its write returns."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        for task in list(self._tasks.values()):
+            tasks = list(self._tasks.values())  # not with the lock, which a write that does not return holds
+        for task in tasks:
             if isinstance(task.writer, Interruptible):
                 task.writer.interrupt()
         if self._thread.is_alive():
-            self._thread.join(timeout=10)
-        for task in self._tasks.values():
-            close_sink(task)
+            self._thread.join(timeout=self._stop_s)
+        if self._thread.is_alive():
+            names = ", ".join(sorted(task.name for task in tasks))
+            log.warning("a sink does not return from writing, and stays open until it does; it is among: %s", names)
+        else:
+            self._close_all()
+
+    def _close_all(self) -> None:
+        with self._lock:
+            for task in self._tasks.values():
+                close_sink(task)
 
     def _serve(self) -> None:
         while (due := self._next_due()) is not None:
@@ -138,6 +150,7 @@ class SinkPump:
                     more = self._pass([self._tasks[one] for one in some if one in self._tasks])
                 if more:
                     self.rows_for(more)
+        self._close_all()
 
     def _next_due(self) -> list[InstanceId] | None:
         with self._wake:

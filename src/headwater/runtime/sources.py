@@ -35,6 +35,7 @@ GATHER_S: Final = 0.0001  # for each source; with a hundred of them it takes lon
 GATHER_S_MAX: Final = 0.01
 COMMIT_SOURCES: Final = 25  # in one commit
 STORE_FULL_RETRY_S: Final = 0.5
+STOP_S: Final = 10.0  # then a source whose reader does not return is left to its thread
 CLOSE_S: Final = 5.0  # for a broker's reader: its last poll and commit take milliseconds, its logout up to two seconds
 
 
@@ -66,11 +67,12 @@ class SourcePump:
         on_failed: Callable[[SourceTask, Exception], None],
         on_store_full: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
+        stop_s: float = STOP_S,
     ) -> None:
-        """Begin without sources."""
         self._turn = SourceTurn(
             store, term, now_us, pressure, queues, sample_share=sample_share, counting=threading.Lock()
         )
+        self._stop_s = stop_s
         self._any_paused = False
         self._post, self._on_failed = post, on_failed
         self._on_store_full, self._on_crash = on_store_full, on_crash
@@ -111,18 +113,25 @@ class SourcePump:
             self._doze.call()
 
     def stop(self) -> None:
-        """Stop all threads and close all sources."""
+        """Stop all threads and close all sources; one that is being read is closed when its reader returns."""
         self._stopping = True
         self._gathering.set()
         self._doze.call()
         if self._thread.is_alive():
-            self._thread.join(timeout=10)
-        for task in self._tasks:
-            if not task.spec.blocking:
-                self._close(task)
-        _wait_until_closed(self._tasks)
-        if not self._thread.is_alive():
+            self._thread.join(timeout=self._stop_s)
+        if self._thread.is_alive():
+            log.warning("a source does not return from being read, and stays open until it does")
+        else:
+            self._close_shared()
             self._doze.close()
+        _wait_until_closed(self._tasks)
+
+    def _close_shared(self) -> None:
+        """Close the sources of the shared thread; each of the others is closed by its own."""
+        with self._lock:
+            for task in self._tasks:
+                if not task.spec.blocking:
+                    self._close(task)
 
     def _serve_all(self) -> None:
         while not self._stopping:
@@ -132,6 +141,7 @@ class SourcePump:
                 self._sleep(min(wait_us / 1e6, IDLE_MAX_S))
             elif len(self._tasks) >= MANY_SOURCES:
                 self._gathering.wait(min(GATHER_S_MAX, GATHER_S * len(self._tasks)))
+        self._close_shared()
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until a source may have rows; one whose descriptor is readable is polled at once."""

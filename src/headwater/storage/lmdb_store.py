@@ -58,16 +58,22 @@ class _Transaction(_Snapshot):
 class _Reading:
     """A snapshot's span. A class, since a generator would cost a turn several microseconds."""
 
-    __slots__ = ("_txn",)
+    __slots__ = ("_store", "_txn")
 
-    def __init__(self, env: Any) -> None:
-        self._txn = env.begin()
+    def __init__(self, env: Any, store: "LmdbStore") -> None:
+        self._store = store
+        try:
+            self._txn = env.begin()
+        except lmdb.Error as refusal:  # too many read at the same time, for one
+            raise store.unreadable(refusal) from refusal
 
     def __enter__(self) -> _Snapshot:
         return _Snapshot(self._txn)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         self._txn.abort()
+        if isinstance(value, lmdb.Error):
+            raise self._store.unreadable(value) from value
 
 
 class _Writing:
@@ -77,7 +83,10 @@ class _Writing:
 
     def __init__(self, env: Any, store: "LmdbStore") -> None:
         self._store = store
-        self._txn = env.begin(write=True)
+        try:
+            self._txn = env.begin(write=True)
+        except lmdb.Error as refusal:
+            raise store.explained(refusal) from refusal
 
     def __enter__(self) -> _Transaction:
         return _Transaction(self._txn)
@@ -167,15 +176,19 @@ class LmdbStore:
             )
 
     def read(self) -> "_Reading":
-        """Open a snapshot."""
-        return _Reading(self._env)
+        """Open a snapshot; raises StoreError if too many are open."""
+        return _Reading(self._env, self)
 
     def write(self) -> "_Writing":
         """Open a transaction; a full disk or budget raises StoreFull and changes nothing."""
         return _Writing(self._env, self)
 
+    def unreadable(self, refusal: Exception) -> StoreError:
+        """Return the error of a read that LMDB refuses, in words for a user."""
+        return StoreError(f"the store in {self.directory} cannot be read: {refusal}")
+
     def explained(self, refusal: Exception) -> StoreError:
-        """Return the error of a refusal by LMDB, in words for a user."""
+        """Return the error of a write that LMDB refuses, in words for a user."""
         if isinstance(refusal, lmdb.MapFullError):
             return StoreFull(f"the store in {self.directory} has used up its {self.disk_bytes >> 20} MiB budget")
         if isinstance(refusal, lmdb.DiskError) or any(words in str(refusal) for words in _NO_ROOM):

@@ -22,9 +22,11 @@ def bound_socket(host: str, port: int, purpose: str) -> socket.socket:
     """Return a socket bound to a port, any if it is 0; nobody can connect before it listens."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node that restarts wants its port at once
-        bound.bind((host, port))
+        with ExitStack() as undo:
+            bound = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node that restarts wants its port at once
+            bound.bind((host, port))
+            undo.pop_all()
     except OSError as failure:
         where = f"port {port} of {host}" if port else f"a port of {host}"
         why = why_not_bound(failure, port)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,11 @@ class Loop:
 
     def do(self, coroutine: Any) -> Any:
         """Run something on it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+        return self.begin(coroutine).result(PATIENCE_S)
+
+    def begin(self, coroutine: Any) -> "Future[Any]":
+        """Begin something."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
         """End."""
@@ -75,6 +80,10 @@ class FewNodes:
     def do(self, coroutine: Any) -> Any:
         """Run something on the loop of the nodes."""
         return self._loop.do(coroutine)
+
+    def begin(self, coroutine: Any) -> "Future[Any]":
+        """Begin something on the loop of the nodes."""
+        return self._loop.begin(coroutine)
 
     def add(self, zone: str = "here", **more: Any) -> NodeService:
         """Start one more, with what is said of its settings besides, and wait until it is in the ring."""

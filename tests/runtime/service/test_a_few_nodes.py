@@ -1,5 +1,6 @@
 """Real nodes over real sockets: flows run across them as on one, and whatever happens, every row is there once."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,10 +11,13 @@ import pytest
 import headwater as hw
 from headwater.client.cluster import Cluster
 from headwater.client.connection import NodeLost
-from headwater.client.flow_text import EndsText
+from headwater.client.flow_text import EndsText, flow_texts
+from headwater.client.questions import SubmitHere
 from headwater.client.requests import LogLine
+from headwater.client.signing import signed
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.explained import explained
+from headwater.links.credentials import insecure_user
 from headwater.links.requests import RequestRefused
 from headwater.loading.endpoints import Ends
 from headwater.loading.flow_file import load_flows
@@ -365,6 +369,77 @@ def test_a_node_that_others_need_says_why_it_cannot_leave(few: FewNodes, tmp_pat
         with pytest.raises(RequestRefused, match="not known"):
             cluster.drain("127.0.0.1:1")
         assert not any(node.is_draining for node in cluster.nodes().nodes)
+
+
+SLOW_TO_BUILD: Final = """
+from pathlib import Path
+
+import headwater as hw
+
+if Path({gate!r}).exists():
+    Path({gate!r}).read_bytes()
+
+def make(first, count):
+    return {{"n": [first] * count}}
+
+flow = hw.flow("slow", hw.read.generator(make, rows=1, name="n").sink(hw.to.console()))
+"""
+
+
+def test_a_node_that_is_becoming_an_owner_does_not_leave(few: FewNodes, tmp_path: Path) -> None:
+    """It is asked to leave while it builds the flow: the app would be lost with it."""
+    for _ in range(2):
+        few.add()
+    node, gate, file = few.nodes[1], tmp_path / "gate", tmp_path / "slow.py"
+    file.write_text(SLOW_TO_BUILD.format(gate=str(gate)))
+    [text] = flow_texts(str(file))
+    os.mkfifo(gate)
+    wanted = SubmitHere(signed(text.encode(), insecure_user("ann"), 0), "ann", {})
+    submitting = few.begin(node.ownership.take(wanted))
+    few.wait_until(lambda: node.ownership.has_name("slow"))
+    try:
+        with pytest.raises(HeadwaterError, match="slow were submitted to"):
+            few.do(node.draining.begin())
+        assert not node.keeping.is_draining
+    finally:
+        with gate.open("wb"):  # as soon as the flow reads it
+            gate.unlink()
+    assert submitting.result(PATIENCE_S).app == "slow"
+
+
+def test_a_node_that_is_to_leave_and_owns_an_app_says_so_until_it_may_stay(
+    few: FewNodes, tmp_path: Path, write: Write
+) -> None:
+    """Else it would delete what only it knows."""
+    out = tmp_path / "out.json"
+    few.add()
+    few.add()
+    address = few.nodes[1].own.address
+    with few.client(1) as cluster:
+        cluster.submit(write("sums", out, 6_000, rate=1_500), at={"made": few.nodes[0].own.address})
+        while cluster.status("sums").rows_out < 1_000:
+            pass
+    few.nodes[1].keeping.drain(True)
+    few.stop(1)
+    few.restart(1)
+    with few.client(0) as cluster:
+        while not cluster.leaving(address).waits_for.startswith("sums were submitted there: stop these apps"):
+            pass
+        assert not cluster.drain(address, cancel=True).waits_for
+        cluster.wait("sums", PATIENCE_S)
+    assert by_sensor(rows_of(out)) == expected_sums(6_000)
+
+
+def test_a_node_that_has_left_takes_no_app(few: FewNodes, tmp_path: Path, write: Write) -> None:
+    few.add()
+    few.add()
+    with few.client(0) as cluster:
+        cluster.drain(few.nodes[1].own.address)
+    few.wait_until(few.nodes[1].draining.done.is_set)
+    [text] = flow_texts(str(write("sums", tmp_path / "out.json", 10)))
+    wanted = SubmitHere(signed(text.encode(), insecure_user("ann"), 0), "ann", {})
+    with pytest.raises(RequestRefused, match="is to leave for good"):
+        few.do(few.nodes[1].ownership.take(wanted))
 
 
 def test_a_shipped_application_runs_by_its_name(few: FewNodes, tmp_path: Path) -> None:

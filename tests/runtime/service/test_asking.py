@@ -190,8 +190,30 @@ def test_answers_that_nobody_asks_for_any_more_are_forgotten() -> None:
         assert desk.asked == 50, "whoever is patient may still ask for the first"
         desk.now_s += room.ANSWERED_S
         await desk.hear(50)
-        assert list(desk.asking._heard) == [(OTHER.id, 50)]
+        assert list(desk.asking._cached) == [(OTHER.id, 50)]
         assert desk.asking._heard_bytes == len(desk.sent[-1].payload)
+
+    asyncio.run(story())
+
+
+def test_answers_are_forgotten_while_a_question_from_before_takes_its_time() -> None:
+    """An upgrade may take an hour, in which all that was answered meanwhile would be kept."""
+
+    async def story() -> None:
+        desk = Desk()
+        desk.go_on.clear()
+        await desk.hear(0)
+        desk.go_on = asyncio.Event()
+        desk.go_on.set()
+        for number in range(1, 50):
+            await desk.hear(number)
+        assert len(desk.sent) == 49
+        desk.now_s += room.ANSWERED_S + 1
+        await desk.hear(50)
+        await desk.hear(0)
+        assert desk.asked == 51, "it is still being answered"
+        await desk.hear(1)
+        assert desk.asked == 52, "the others are forgotten"
 
     asyncio.run(story())
 

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 Path = str | os.PathLike[str]
 
-HEAD_BYTES: Final = 1024  # enough to tell a file from another one under its name
-GZIP: Final = b"\x1f\x8b"  # how such a file begins, and no text in UTF-8 does
-_LEFT_ALONE: Final = "._"  # how the names of files begin that are not for readers
+HEAD_BYTES: Final = 1024  # enough to distinguish a file from another one under its name
+GZIP: Final = b"\x1f\x8b"  # its first bytes, with which no UTF-8 text begins
+_LEFT_ALONE: Final = (".", "_")  # first characters of names that readers skip
 GONE_LOOKS: Final = 50  # half a second or more: where logs are rotated, the next file is there sooner
 AFRESH: Final = "or start the app afresh to read from the beginning"
 
@@ -43,11 +43,10 @@ def local_path(given: Path) -> str:
 
 def is_among(file: str, path: str) -> bool:
     """Whether a file is, or would be, one of those of a path, which may be a directory or a pattern."""
-    directory, name = os.path.split(file)
     if os.path.realpath(path) == file:
         return True
     if os.path.exists(path) or not glob.has_magic(path):
-        return os.path.realpath(path) == directory and name[0] not in _LEFT_ALONE
+        return os.path.realpath(path) == os.path.dirname(file) and not _is_skipped(file)
     inside, wanted = os.path.split(path)
     pattern = os.path.join(os.path.realpath(inside), wanted)
     return file.count(os.sep) == pattern.count(os.sep) and fnmatch.fnmatch(file, pattern)
@@ -140,7 +139,11 @@ class FileList:
             found = _entries(self.path) if os.path.isdir(self.path) else glob.glob(self.path)
         except OSError as failure:
             raise no_access(self.path, failure, "read") from failure
-        return sorted(name for name in found if os.path.basename(name)[0] not in _LEFT_ALONE and os.path.isfile(name))
+        return sorted(name for name in found if not _is_skipped(name) and os.path.isfile(name))
+
+
+def _is_skipped(file: str) -> bool:
+    return os.path.basename(file).startswith(_LEFT_ALONE)  # empty for a directory that a pattern like `*/` matches
 
 
 def _entries(directory: str) -> list[str]:

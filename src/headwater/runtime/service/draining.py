@@ -81,7 +81,7 @@ class Draining:
         if not node.machine.ring.known.leaves:
             raise HeadwaterError(f"{node.own.address} knows no other node that could take what runs there")
         looked, _ = await node.asking.look_around(node.machine.ring.known.leaves)
-        owned = sorted(one.name for one in node.keeping.owned.values())
+        owned = node.ownership.names()  # from here to the end there is no await, so no further app can come
         if owned:
             raise HeadwaterError(
                 f"{', '.join(owned)} were submitted to {node.own.address}, and their sinks are there: stop them, or "
@@ -111,10 +111,17 @@ class Draining:
         node = self._node
         left = sorted(f"{app} {number}" for app, number in node.machine.hosting.hosted)
         is_leaving = node.keeping.is_draining or node.has_left
-        read = self._read_here([]) if is_leaving else []
-        held = _held_by(read) if read else self.waits_for
+        kept = self._kept_by() if is_leaving else ""
+        held = kept or self.waits_for
         waits_for = node.engine.workforce.waits_for if left else held  # rows run out here before they move
         return DrainTold(node.own.address, left, waits_for, is_leaving)
+
+    def _kept_by(self) -> str:
+        """Say what here can never move; something may have come in the moment in which the drain began."""
+        submitted, read = self._node.ownership.names(), self._read_here([])
+        if submitted:
+            return f"{', '.join(submitted)} were submitted there: stop these apps, or let it stay (--cancel)"
+        return _held_by(read) if read else ""
 
     def nothing_runs(self) -> None:
         """Leave if nothing here is needed by others; does nothing while this node is outside the ring."""
@@ -148,6 +155,8 @@ class Draining:
     def _needed(self, looked: list[Looked], silent: list[str]) -> str:
         """Say what in this store is needed, or may be; empty if nothing."""
         plant = self._node.plant
+        if kept := self._kept_by():
+            return kept
         unopened = sorted(set(plant.troubles.apps()) - set(plant.parts))
         if unopened:
             return (

@@ -77,7 +77,7 @@ class Ownership:
         """Become the owner of an app: build it once as a check, record it, and have a steward found for it."""
         node = self._node
         flow, signer = node.trust.arrived(wanted.flow)
-        if node.keeping.is_draining:
+        if node.keeping.is_draining or node.has_left:
             raise self.refused("this node is to leave for good", "submit to another")
         name = read_flow(flow).app
         if self.has_name(name):
@@ -96,6 +96,10 @@ class Ownership:
     def has_name(self, name: str) -> bool:
         """Whether an app of this owner has the name, or one being submitted."""
         return name in self._taking or self._is_kept(name)
+
+    def names(self) -> list[str]:
+        """Return the names of this owner's apps, with those being submitted, in order."""
+        return sorted(self._taking | {owned.name for owned in self._node.keeping.owned.values()})
 
     def _is_kept(self, name: str) -> bool:
         return any(owned.name == name for owned in self._node.keeping.owned.values())

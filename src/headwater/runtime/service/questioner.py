@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,16 +47,22 @@ class QuestionRefused(RequestRefused):
     """A node has refused; the user gets its words."""
 
 
-@dataclass(slots=True)
-class _Heard:
-    """A question that has arrived, and its answer once there is one."""
+class _InProgress(NamedTuple):
+    """A question that is being answered."""
 
-    task: "asyncio.Task[Answer] | None"  # while in progress; a finished task would keep its whole context alive
-    size_bytes: int  # of the question while it is being answered, then of the answer
-    answer: Answer | None = None  # None if the task was cancelled
-    answered_at_s: float = math.inf
+    task: "asyncio.Task[Answer]"
+    size_bytes: int  # of the question
 
 
+class _Cached(NamedTuple):
+    """The answer to a question, without its task, which would keep its whole context alive."""
+
+    answer: Answer | None  # None if the task was cancelled
+    size_bytes: int
+    answered_at_s: float
+
+
+_Place = tuple[NodeId, int]  # who asks, and the number of the question
 Sending = Callable[[str, PeerQuestion | Answer], None]
 Answering = Callable[[Peer, QuestionKind], Awaitable[AnswerKind]]
 
@@ -71,8 +75,11 @@ class Asking:
     ) -> None:
         self._own, self._send, self._answer, self._rng, self._clock = own, send, answer, rng, clock
         self._open: dict[tuple[NodeId, int], asyncio.Future[Answer]] = {}  # by the node asked
-        self._heard: OrderedDict[tuple[NodeId, int], _Heard] = OrderedDict()
-        self._heard_bytes = 0
+        self._in_progress: dict[_Place, _InProgress] = {}
+        self._cached: OrderedDict[_Place, _Cached] = (
+            OrderedDict()
+        )  # in the order in which they were answered, and expire
+        self._heard_bytes = 0  # of both
         self._of_one: Counter[NodeId] = Counter()  # each node's share of both: bytes, and entries priced in bytes
         self._under_way: Counter[NodeId] = Counter()
 
@@ -102,11 +109,13 @@ class Asking:
             if waits is not None and not waits.done():
                 waits.set_result(message)
             return
-        heard = self._heard.get((message.sender.id, message.number))
-        if heard is None:
+        place = (message.sender.id, message.number)
+        cached = self._cached.get(place)
+        if cached is not None:
+            if cached.answer is not None:
+                self._send(message.sender.address, cached.answer)
+        elif place not in self._in_progress:
             self._begin(message)
-        elif heard.answer is not None:
-            self._send(message.sender.address, heard.answer)
 
     def _begin(self, question: PeerQuestion) -> None:
         """Begin to answer a new question; beyond the limits it is dropped, and the asker retransmits it."""
@@ -119,46 +128,48 @@ class Asking:
             return
         place = (question.sender.id, question.number)
         task = asyncio.get_running_loop().create_task(self._answered(question))
-        self._heard[place] = _Heard(task, size)
+        self._in_progress[place] = _InProgress(task, size)
         self._heard_bytes += size
         self._of_one[sender] += size + PLACE_BYTES
         self._under_way[sender] += 1
         task.add_done_callback(lambda done: self._done(place, question.sender, done))
 
-    def _done(self, place: tuple[NodeId, int], to: Peer, done: "asyncio.Task[Answer]") -> None:
-        heard = self._heard[place]  # an entry in progress is never evicted, or the question could be executed twice
-        heard.task, heard.answer = None, None if done.cancelled() else done.result()
+    def _done(self, place: _Place, to: Peer, done: "asyncio.Task[Answer]") -> None:
+        asked_bytes = self._in_progress.pop(place).size_bytes
+        answer = None if done.cancelled() else done.result()
         size = 0
-        if heard.answer is not None:
-            self._send(to.address, heard.answer)
-            size = len(heard.answer.payload)
-        self._heard_bytes += size - heard.size_bytes
-        self._of_one[to.id] += size - heard.size_bytes
+        if answer is not None:
+            self._send(to.address, answer)
+            size = len(answer.payload)
+        self._heard_bytes += size - asked_bytes
+        self._of_one[to.id] += size - asked_bytes
         _subtract(self._under_way, to.id, 1)
-        heard.size_bytes, heard.answered_at_s = size, self._clock()
+        self._cached[place] = _Cached(answer, size, self._clock())
         self._make_room(0)
 
     def _forget_old(self) -> None:
         """Evict expired answers: otherwise the cache would always be as full as it may be."""
         gone = self._clock() - ANSWERED_S
-        while self._heard and next(iter(self._heard.values())).answered_at_s <= gone:
-            self._forget(next(iter(self._heard)))
+        while self._cached and self._cached[oldest := next(iter(self._cached))].answered_at_s <= gone:
+            self._forget(oldest)
 
-    def _forget(self, place: tuple[NodeId, int]) -> None:
-        size = self._heard.pop(place).size_bytes
+    def _forget(self, place: _Place) -> None:
+        size = self._cached.pop(place).size_bytes
         self._heard_bytes -= size
         _subtract(self._of_one, place[0], size + PLACE_BYTES)
 
     def _make_room(self, size: int) -> None:
-        """Evict answers until there is room for `size` bytes: the oldest of the node with the largest share."""
-        while not self._has_room(size):
-            answered = [place for place, heard in self._heard.items() if heard.task is None]
-            if not answered:
-                return
-            self._forget(max(answered, key=lambda place: self._of_one[place[0]]))
+        """Evict answers until there is room for `size` bytes: the oldest of the node with the largest share.
+
+        A question in progress is never forgotten, or it could be executed twice.
+        """
+        while self._cached and not self._has_room(size):
+            self._forget(max(self._cached, key=lambda place: self._of_one[place[0]]))
 
     def _has_room(self, size: int) -> bool:
-        return len(self._heard) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX
+        return (
+            len(self._in_progress) + len(self._cached) < ANSWERED_MAX and self._heard_bytes + size <= ANSWERED_BYTES_MAX
+        )
 
     async def _answered(self, question: PeerQuestion) -> Answer:
         try:

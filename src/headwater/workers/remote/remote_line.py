@@ -3,6 +3,7 @@
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Final
 
 from headwater.model.frames import BrokenFrame, Inbox
@@ -37,9 +38,12 @@ def connect(door: Door, hello: Hello) -> "RemoteLine":
         raise NodeOutOfReach(
             f"the node at {door.host}:{door.port} cannot be reached from this machine ({failure.strerror or failure})"
         ) from failure
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    line = RemoteLine(_trusting(door.certificate).wrap_socket(plain))
-    line.send(Knock(door.token, hello.pid, hello.epoch, hello.spare))
+    with ExitStack() as undo:
+        undo.enter_context(plain)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = RemoteLine(undo.enter_context(_trusting(door.certificate).wrap_socket(plain)))
+        line.send(Knock(door.token, hello.pid, hello.epoch, hello.spare))
+        undo.pop_all()
     return line
 
 

@@ -68,8 +68,10 @@ class StoreServer:
                     return _fetch(self._snapshot(number), list(keys))
                 case Walk(number, prefix, start, bytes_max):
                     return _walk(self._snapshot(number), prefix, start, min(bytes_max, ANSWER_BYTES))
-        except lmdb.Error as refusal:
-            return refused(self._store.explained(refusal))
+        except StoreError as refusal:  # of a snapshot that cannot be opened
+            return refused(refusal)
+        except lmdb.Error as refusal:  # of a read from one that is open
+            return refused(self._store.unreadable(refusal))
 
     def along(self, parts: Sequence[TurnPart]) -> Along:
         """Return the keys and values that a turn will read: for each part all of them, or none if too many."""
