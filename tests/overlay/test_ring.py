@@ -331,3 +331,23 @@ def test_where_a_hop_does_not_answer_a_leaf_is_next_and_not_another_of_the_table
     assert known.next_hop(key, frozenset()) == hop
     assert known.next_hop(key, frozenset({hop.id})) in known.leaves.told()
     assert known.next_hop(key, frozenset({hop.id, *known.leaves.ids()})) == farther
+
+
+def test_a_message_that_a_living_owner_never_acknowledges_is_given_up() -> None:
+    """The owner answers every probe in between, which must not begin the count of tries anew."""
+    world = grown(12, 2)
+    own, other = sorted(world.rings.values(), key=lambda ring: ring.own.id)
+    sent, through = [], world.transmit
+
+    def transmit(sender: str, to: str, message: m.AnyMessage) -> None:
+        if isinstance(message, m.Routed) and isinstance(message.cargo, m.Carried):
+            sent.append(message.number)
+        else:
+            through(sender, to, message)
+
+    world.transmit = transmit  # type: ignore[method-assign]
+    world.send(own.own.address, other.own.id, b"too large for this link")
+    world.run(600)
+    assert len(sent) == world.config.forwards_max
+    assert own.status().undelivered == 1
+    assert other.own.id in own.known.leaves
