@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.control.messages.app_messages import LoadTold, ReplicaSent
-from headwater.control.messages.events import LeaveWanted, MessageReceived, NodeStarted, SendMessage
+from headwater.control.messages.events import LeaveWanted, MessageReceived, NodeStarted, NodeTicked, SendMessage
 from headwater.control.steward.deployment import AppPhase
 from headwater.model.peers import Peer
 from headwater.model.terms import term_after
@@ -121,3 +121,15 @@ def test_whoever_speaks_of_apps_is_alive_for_the_ring_too() -> None:
     asked = [effect for effect in effects if isinstance(effect, SendMessage) and isinstance(effect.message, LeafProbe)]
     assert [effect.to for effect in asked] == [other.own.address]
     assert other.own.id not in one.ring.known.dead
+
+
+def test_a_node_that_has_left_does_nothing_any_more() -> None:
+    """Its driver may still have something to tell it; nobody counts on it, and it must not speak of apps."""
+    world = with_apps(11, 6, 2, zones=1)
+    node = world.nodes[steward_of(world, "app0")]
+    node.handle(LeaveWanted(), world.timeline.now)
+    assert node.deadline() is None
+    late = Instant(world.timeline.now + 60 * SECOND)
+    other = next(one.own for one in world.nodes.values() if one is not node)
+    for event in (NodeTicked(), NodeStarted([other.address]), MessageReceived(LoadTold(other, 0, 8))):
+        assert node.handle(event, late) == []
