@@ -25,7 +25,7 @@ from headwater.dataflow.compile import compile_flow
 from headwater.model.peers import Peer, key_of
 from headwater.model.time import SECOND, Instant
 from headwater.sim.network import Network
-from headwater.sim.nodes import NodeWorld, random_chains
+from headwater.sim.nodes import NodeWorld, chains_of_stages
 
 OPERATORS: Final = (7, 13)  # of an app, at least and at most: 10 on average
 SOURCES: Final = (1, 3)
@@ -69,7 +69,7 @@ def submit(world: NodeWorld, apps: int, within_s: float = 0.0) -> list[Deployed]
 def some_app(name: str, peers: Sequence[Peer], rng: Random) -> AppSpec:
     """Make an app of about ten operators with one to three sources, anywhere."""
     sources = tuple(rng.sample(peers, rng.randint(*SOURCES)))
-    return AppSpec(name, key_of(name), sources, random_chains(rng, rng.randint(*OPERATORS), len(sources)))
+    return AppSpec(name, key_of(name), sources, chains_of_stages(rng.randint(*OPERATORS), len(sources)))
 
 
 def _deployed(world: NodeWorld, entry: RegisterEntry, steward: str) -> Deployed:

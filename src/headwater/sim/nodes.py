@@ -114,7 +114,7 @@ class NodeWorld(World[NodeMachine]):
         """Make an app of so many operators, one chain each, with sources on random nodes."""
         peers = [node.own for node in self.nodes.values() if node.is_active]
         chosen = tuple(self.rng.sample(peers, min(sources, len(peers))))
-        return AppSpec(name, key_of(name), chosen, random_chains(self.rng, operators, len(chosen)))
+        return AppSpec(name, key_of(name), chosen, chains_of_stages(operators, len(chosen)))
 
     # --- driving ------------------------------------------------------------------------------------------------------
 
@@ -258,8 +258,8 @@ class NodeWorld(World[NodeMachine]):
         return "a loop of parents"
 
 
-def random_chains(rng: Random, operators: int, sources: int) -> tuple[ChainSpec, ...]:
-    """Make the chains of a random flow: first one for each source, then chains that all sources feed."""
+def chains_of_stages(operators: int, sources: int) -> tuple[ChainSpec, ...]:
+    """Make the chains of a flow: first one for each source, then chains that all sources feed."""
     chains: list[ChainSpec] = []
     for number in range(operators):
         if number < sources:
