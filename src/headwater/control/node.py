@@ -234,7 +234,7 @@ class NodeMachine:
 
     def _leaf_gained(self, peer: Peer) -> None:
         self.hosting.leaf_gained(peer)
-        self.register.leaf_gained()
+        self.register.leaf_gained(peer)
         self._look_for_inheritance()
 
     def _leaf_lost(self, peer: Peer, *, dead: bool) -> None:
