@@ -29,10 +29,12 @@ class Outbox:
     host: Peer | None = None  # which acknowledged last
     room_bytes: int | None = None  # the credit of its last acknowledgement
     tries: int = 0  # timeouts in a row
+    lacks: int = 0  # answers in a row that the host lacks a schema, though all that can be sent came along
     pace: Duration = Duration(0)  # twice the time that the last acknowledgement of new rows took
     unanswered_since: Instant | None = None  # the first transmission, or the acknowledgement before
     schemas: set[int] = field(default_factory=set)  # that its host has
     disbelieved: NodeId | None = None  # the peer whose impossible acknowledgement was reported: once for each
+    unsendable: set[int] = field(default_factory=set)  # schemas that cannot be sent, which was reported
 
     @property
     def place(self) -> tuple[str, int]:
