@@ -35,6 +35,7 @@ from headwater.control.messages.events import EmptyInstance, NoteRefused, NoteRo
 from headwater.engine.channels import origin_of
 from headwater.engine.moving import (
     BEGINNING,
+    CopySource,
     Place,
     Standing,
     clear_state,
@@ -45,6 +46,7 @@ from headwater.engine.moving import (
     put_piece,
     read_lot,
     read_piece,
+    read_source,
     read_standing,
     shares,
     take_up,
@@ -131,10 +133,15 @@ class OpenInstance(NamedTuple):
         """Delete its state."""
         clear_state(txn, self.plan, self.identity, shared=not self._shares())
 
+    def source(self) -> CopySource | None:
+        """Return from which placement the copy here was fetched, until its host has deleted the state."""
+        with self.dock.store.read() as snapshot:
+            return read_source(snapshot, self.identity)
+
     def settle(self) -> bool:
-        """Mark the state as ours alone if it is here, after a restart of ours; False if the disk is full."""
+        """Mark the copy that is here as ours alone; False if the disk is full."""
         lot = self.lot()
-        return lot is None or self.is_settled() or self.keep_lot(lot)
+        return lot is None or self.keep_lot(lot)
 
     def keep_lot(self, lot: Lot) -> bool:
         """Write durably that we alone have it, under this lot; False if the disk is full."""
@@ -246,7 +253,9 @@ class Moving:
             lost = s.StateLost(ground.own, *spot, fetching.asked.lot, fetching.is_kept)
             ground.send(self._hosting.hosted[spot].steward, lost)
         elif fetching.is_kept:
-            ground.send(whence.host, s.StateTaken(ground.own, *spot, whence.lot))
+            source = found.source()  # others that may have had it come first in the list after a restart of ours
+            fetching.sought.sort(key=lambda one: (one.host.id, one.lot) != source)
+            ground.send(fetching.whence.host, s.StateTaken(ground.own, *spot, fetching.whence.lot))
         else:
             ground.come_back(("move", spot), fetching.ask())
             ground.send(whence.host, s.StateAsked(ground.own, *spot, whence.lot, fetching.after))
@@ -295,7 +304,8 @@ class Moving:
                 origin = origin_of(txn, dock.name, identity.app)
                 standing = Standing(message.received, message.times)
                 operators = len(found.plan.operators)
-                record = take_up(txn, identity, origin, standing, fetching.asked.lot, operators)
+                source = CopySource(message.sender.id, message.lot)
+                record = take_up(txn, identity, origin, standing, fetching.asked.lot, source, operators)
         if message.is_last:
             self._ground.emit(NoteRowsGone(identity, record))
 
@@ -337,13 +347,17 @@ class Moving:
         self._ground.timers.cancel(("move", spot))
 
     def state_forgotten(self, message: s.StateForgotten) -> None:
-        """Run an instance, since its old host has deleted the state, and acknowledge that."""
+        """Run an instance, since the host that it was copied from has deleted the state, and acknowledge that.
+
+        Another host may tell us late of an earlier move: that says nothing about who has what we copied since.
+        """
         spot, ground = (message.app, message.instance), self._ground
-        fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
-        if fetching is not None and fetching.is_kept:
-            self._arrived(spot)
-        elif found is not None and not found.settle():
-            return  # the old host retransmits, when there may be room
+        found = self._found(spot)
+        if found is not None and found.source() == CopySource(message.sender.id, message.lot):
+            if not found.settle():
+                return  # the old host retransmits, when there may be room
+            if spot in self.fetching:
+                self._ask(spot)
         if spot not in self.fetching:
             ground.send(message.sender, s.StateRuns(ground.own, *spot, message.lot))
 
