@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headwater.control.context import NodeContext
+from headwater.control.host.disowned import Disowned
 from headwater.control.host.engine_view import Dock, OpenApp
 from headwater.control.host.instances import Hosting
 from headwater.control.host.row_channels import Carrying
@@ -61,7 +62,6 @@ from headwater.model.store_contract import Transaction
 from headwater.model.terms import Lot
 from headwater.model.time import SECOND, Duration, Instant
 
-PROMISED_MAX: Final = 1_000
 PACE_MAX: Final = Duration(64 * SECOND)  # what the largest piece takes on a link of 1 Mbit/s
 
 Spot = tuple[str, int]  # an app and one of its instances
@@ -177,7 +177,7 @@ class Moving:
         self._ground, self._carrying, self._hosting, self._dock = ground, carrying, hosting, dock
         self.fetching: dict[Spot, Fetching] = {}
         self.giving: dict[Spot, Giving] = {}
-        self._promised: dict[Spot, Lot] = {}  # placements that we have disowned, the latest last
+        self._disowned = Disowned(None if dock is None else dock.store)
         self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # unacknowledged: to whom, since when
 
     def check(self) -> None:
@@ -378,18 +378,16 @@ class Moving:
             giving.to, giving.after = message.sender, message.after
             self._give(spot, giving)
             return
-        self._promise(spot, message.lot)
-        ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
+        self._disown(spot, message.lot, message.sender)
 
-    def _promise(self, spot: Spot, lot: Lot) -> None:
-        """Never run a placement that we have disowned."""
-        self._promised[spot] = max(lot, self._promised.pop(spot, lot))
-        if len(self._promised) > PROMISED_MAX:
-            del self._promised[next(iter(self._promised))]
+    def _disown(self, spot: Spot, lot: Lot, asker: Peer) -> None:
+        """Tell a host that we do not have a placement's state, and never run that placement from here on."""
+        if self._disowned.add(*spot, lot):  # else the disk is full: the asker retransmits, when there may be room
+            self._ground.send(asker, s.StateUnknown(self._ground.own, *spot, lot))
 
     def is_over(self, spot: Spot, lot: Lot) -> bool:
         """Whether we have disowned a placement: a later one's host was told that we do not have its state."""
-        return spot in self._promised and lot <= self._promised[spot]
+        return self._disowned.covers(*spot, lot)
 
     def state_sought(self, message: s.StateSought) -> None:
         """Tell a steward that an instance is still here."""
@@ -481,8 +479,10 @@ class Moving:
             forgotten = s.StateForgotten(ground.own, *spot, message.lot)
             self._given[spot] = (forgotten, message.sender, ground.now)
             self._tell_forgotten(spot)
+        elif spot in self.fetching and self.fetching[spot].asked.lot == message.lot:
+            ground.send(message.sender, s.StateDelayed(ground.own, *spot, message.lot, is_here=False))
         elif found is not None or self._dock is None or not self._dock.holds(message.app):
-            ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
+            self._disown(spot, message.lot, message.sender)
 
     def _tell_forgotten(self, spot: Spot) -> None:
         """Retransmit StateForgotten to the new host until it acknowledges, at most for `owner_silence_max`."""
