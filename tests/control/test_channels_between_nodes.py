@@ -15,6 +15,7 @@ from headwater.control.host.row_channels import BOUND, Carrying
 from headwater.control.messages import row_messages as m
 from headwater.control.messages.events import MachineConfig, NoteRefused, SendMessage
 from headwater.engine.channels import read_received
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.engine.plans import ChainPlan
 from headwater.engine.queue_records import append, read_queue
 from headwater.engine.schemas import Schemas
@@ -24,7 +25,7 @@ from headwater.model.frames import Inbox
 from headwater.model.ids import AppId, InstanceId
 from headwater.model.peers import Peer, key_of
 from headwater.model.store_contract import Store
-from headwater.model.store_layout import app_prefixes
+from headwater.model.store_layout import app_prefixes, schema_key
 from headwater.model.time import MILLISECOND, SECOND, Duration, Instant
 from headwater.overlay.messages import HOPS_MAX
 from headwater.overlay.trees import Trees
@@ -194,6 +195,71 @@ def test_entries_of_more_schemas_than_a_message_takes_go_in_several() -> None:
     for _ in range(5):
         deliver(sender, host)
     assert host.rows == (len(schemas), len(schemas))
+
+
+@pytest.mark.parametrize("size", [None, SCHEMA_BYTES_MAX + 1])
+def test_rows_whose_schema_cannot_be_sent_are_retransmitted_with_backoff_and_told_of_once(size: int | None) -> None:
+    """The host lacks it each time; without a pause both would send as fast as the link lets them, for ever."""
+    sender, host = connected()
+    sender.put(100)
+    (first,) = sender.said()
+    ((name, _),) = first.sending.schemas
+    key = schema_key(sender.instance.app, int.from_bytes(name, "big"))
+    with sender.quay.store.write() as txn:
+        if size is None:
+            txn.delete(key)
+        else:
+            txn.put(key, bytes(size))
+    sent, told = 0, []
+    for _ in range(600):
+        sender.pass_time(100 * MILLISECOND)
+        out, sender.ground.out = sender.ground.out, []
+        for effect in out:
+            if isinstance(effect, NoteRefused):
+                told.append(effect.why)
+            elif isinstance(effect, SendMessage) and isinstance(effect.message, m.RowsSent):
+                sent += 1
+                host.carrying.rows_sent(msgspec.structs.replace(effect.message, sender=sender.own))
+        for answer in host.said(m.RowsKept):
+            assert answer.lacks_schema
+            sender.carrying.rows_kept(answer)
+        sender.carrying.check()
+    assert 5 < sent < 15, "within a minute"
+    assert len(told) == 1
+    assert ("missing" if size is None else f"{size:,} bytes") in told[0]
+
+
+def test_a_host_that_lacks_what_it_was_sent_is_told_of_once_and_asked_less_and_less_often() -> None:
+    """It may be wrong, or lie; one late word of it is no reason for either."""
+    sender, host = connected()
+    sender.put(100)
+    app = sender.carrying.apps[APP]
+    lacks = m.RowsKept(host.own, APP, 0, app.origin, 0, 1 << 20, lacks_schema=True)
+    sent, told = 0, []
+    for _ in range(600):
+        out, sender.ground.out = sender.ground.out, []
+        told += [one for one in out if isinstance(one, NoteRefused)]
+        for effect in out:
+            if isinstance(effect, SendMessage) and isinstance(effect.message, m.RowsSent):
+                sent += 1
+                sender.carrying.rows_kept(lacks)
+        sender.pass_time(100 * MILLISECOND)
+    assert 5 < sent < 15, "within a minute"
+    assert [one.sender for one in told] == [host.own]
+
+
+def test_a_host_that_has_lost_its_schemas_is_sent_them_at_once() -> None:
+    """They were taken to be there, and so left out."""
+    sender, host = connected()
+    sender.put(100)
+    deliver(sender, host)
+    sender.put(100)
+    (without,) = sender.said()
+    assert without.sending.schemas == ()
+    lacks = m.RowsKept(host.own, APP, 0, without.sending.origin, without.sending.base, 1 << 20, lacks_schema=True)
+    sender.carrying.rows_kept(lacks)
+    (again,) = sender.said()
+    assert len(again.sending.schemas) == 1
 
 
 def test_what_waits_for_company_goes_when_the_answer_comes_and_nothing_else_is_under_way() -> None:

@@ -8,8 +8,8 @@ from math import ceil
 import pytest
 
 from headwater.control.messages import app_messages as m
-from headwater.control.messages.events import MachineConfig, MessageReceived, SendMessage
-from headwater.model.peers import distance, id_of
+from headwater.control.messages.events import AppSubmitted, MachineConfig, MessageReceived, SendMessage
+from headwater.model.peers import Peer, distance, id_of, key_of
 from headwater.overlay.events import OverlayConfig
 from headwater.sim.nodes import NodeWorld
 
@@ -131,3 +131,39 @@ def test_a_steward_that_is_not_heard_of_is_not_told_of_either() -> None:
     assert answer(1) == [m.StewardTold(one.own, 1, steward.own, 3, 1, 10_000_000)]
     world.run(12)
     assert answer(2) == [m.StewardUnknown(one.own, 2, ())]
+
+
+def test_an_owner_registers_with_stewards_of_its_own_zone_alone() -> None:
+    """A peer that names another was mistaken or lies; the search goes on as if it knew of none."""
+    world = ring(8, 4, MachineConfig())
+    owner = world.nodes[sorted(world.nodes)[0]]
+    stranger = Peer(key_of("far"), "far", "elsewhere")
+    effects = owner.handle(AppSubmitted(world.random_app("app", operators=1, sources=1)), world.timeline.now)
+    asked = [one for one in effects if isinstance(one, SendMessage) and isinstance(one.message, m.StewardAsked)]
+    heard: list[m.AnyNodeMessage] = []
+    for one in asked:
+        assert isinstance(one.message, m.StewardAsked)
+        told = m.StewardTold(world.nodes[one.to].own, one.message.number, stranger, 0, 1)
+        heard += [
+            effect.message
+            for effect in owner.handle(MessageReceived(told), world.timeline.now)
+            if isinstance(effect, SendMessage)
+        ]
+    assert asked
+    assert not any(isinstance(message, m.RegisterAsked) for message in heard)
+    assert [type(message) for message in heard] == [m.Appointed], "all that were asked have answered"
+
+
+def test_a_node_becomes_no_steward_for_another_zone() -> None:
+    """Nor does it name one of its zone to an owner of another."""
+    world = ring(9, 3, MachineConfig())
+    node, steward = (world.nodes[address] for address in sorted(world.nodes)[:2])
+    world.tell(node.own.address, MessageReceived(m.StewardHere(steward.own, 0)))
+    stranger = Peer(key_of("far"), "far", "elsewhere")
+    appointed = MessageReceived(m.Appointed(stranger, 1, stranger, node.own.id, 0))
+    assert node.handle(appointed, world.timeline.now) == []
+    assert not node.desk.is_open
+    asked = MessageReceived(m.StewardAsked(stranger, 2, stranger, 1, 3))
+    effects = node.handle(asked, world.timeline.now)
+    unknown = m.StewardUnknown(node.own, 2, ())
+    assert [effect.message for effect in effects if isinstance(effect, SendMessage)] == [unknown]

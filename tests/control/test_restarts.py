@@ -1,9 +1,12 @@
 """Nodes that are restarted so quickly that nobody misses them have forgotten everything, and no app is lost by it."""
 
+from itertools import pairwise
+
 import pytest
 
 from headwater.control.messages.app_messages import LoadTold, ReplicaSent
-from headwater.control.messages.events import LeaveWanted, MessageReceived, NodeStarted, SendMessage
+from headwater.control.messages.events import LeaveWanted, MessageReceived, NodeStarted, NodeTicked, SendMessage
+from headwater.control.node import NodeMachine
 from headwater.control.steward.deployment import AppPhase
 from headwater.model.peers import Peer
 from headwater.model.terms import term_after
@@ -121,3 +124,55 @@ def test_whoever_speaks_of_apps_is_alive_for_the_ring_too() -> None:
     asked = [effect for effect in effects if isinstance(effect, SendMessage) and isinstance(effect.message, LeafProbe)]
     assert [effect.to for effect in asked] == [other.own.address]
     assert other.own.id not in one.ring.known.dead
+
+
+def test_a_node_that_has_left_does_nothing_any_more() -> None:
+    """Its driver may still have something to tell it; nobody counts on it, and it must not speak of apps."""
+    world = with_apps(11, 6, 2, zones=1)
+    node = world.nodes[steward_of(world, "app0")]
+    node.handle(LeaveWanted(), world.timeline.now)
+    assert node.deadline() is None
+    late = Instant(world.timeline.now + 60 * SECOND)
+    other = next(one.own for one in world.nodes.values() if one is not node)
+    for event in (NodeTicked(), NodeStarted([other.address]), MessageReceived(LoadTold(other, 0, 8))):
+        assert node.handle(event, late) == []
+
+
+def kept_apart(world: NodeWorld, *, dead: bool) -> tuple[NodeMachine, NodeMachine, list[Instant]]:
+    """Return a steward and a keeper that hears nothing of it, and when the keeper sends it its replica."""
+    steward = world.nodes[steward_of(world, "app0")]
+    keeper = next(node for node in world.nodes.values() if steward.own.id in node.register.copies)
+    given_back: list[Instant] = []
+    through = world.transmit
+
+    def transmit(sender: str, to: str, message: object) -> None:
+        between = {sender, to} == {steward.own.address, keeper.own.address}
+        if between and isinstance(message, ReplicaSent) and message.sender.id == keeper.own.id and message.entries:
+            given_back.append(world.timeline.now)
+        if not between or not (dead or isinstance(message, ReplicaSent)):
+            through(sender, to, message)
+
+    world.transmit = transmit  # type: ignore[method-assign]
+    return steward, keeper, given_back
+
+
+def test_a_silent_steward_is_sent_its_register_less_and_less_often() -> None:
+    """A replica has the flows of all apps: every two seconds it would fill a narrow link for ever."""
+    world = with_apps(12, 5, 2, zones=1)
+    steward, keeper, given_back = kept_apart(world, dead=False)
+    world.run(600)
+    assert steward.own.id in keeper.register.copies
+    pauses = [later - earlier for earlier, later in pairwise(given_back)]
+    assert pauses == sorted(pauses)
+    assert 5 < len(given_back) < 30
+
+
+def test_a_steward_that_was_found_dead_is_sent_nothing() -> None:
+    """Its heir is, as long as it stays dead."""
+    world = with_apps(13, 5, 2, zones=1)
+    steward, keeper, given_back = kept_apart(world, dead=True)
+    assert world.run_until(lambda: steward.own.id in keeper.ring.known.dead, at_most=60)
+    before = len(given_back)
+    keeper.register.copies[steward.own.id].heard = Instant(0)
+    world.run(10)
+    assert len(given_back) == before

@@ -19,7 +19,7 @@ from headwater.engine.channels import (
     receive,
     rows_handed_on,
 )
-from headwater.engine.moving import read_standing, take_up
+from headwater.engine.moving import CopySource, read_standing, take_up
 from headwater.engine.queue_records import append, read_queue
 from headwater.engine.state_adoption import adopt_as_it_lies
 from headwater.model.batch import encode_entry
@@ -155,7 +155,7 @@ def test_what_was_sent_whole_before_an_instance_came_is_not_taken_for_what_it_le
     with node.store.read() as snapshot:
         standing = read_standing(snapshot, instance, ORIGIN)
     with there.write() as txn:
-        take_up(txn, THERE, b"t" * 16, standing, (1, 1), operators=1)
+        take_up(txn, THERE, b"t" * 16, standing, (1, 1), CopySource(b"h" * 16, (1, 0)), operators=1)
         receive(txn, THERE, ORIGIN, base, under_way)
         left, base = outbox_of(node, instance)
         receive(txn, THERE, ORIGIN, base, left)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.dataflow.connectors import Ended, Poll, Position, Rows, SourceReader
 from headwater.dataflow.graph import Spread
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.engine.plans import Outlet
 from headwater.engine.positions import read_record
 from headwater.engine.pressure import Pressure, PressureConfig
@@ -158,3 +159,15 @@ def test_whatever_a_users_source_raises_is_told_as_its_error(failure: BaseExcept
 
     with pytest.raises(ConnectorError, match="source 'numbers' cannot go on"):
         Line().sources.ask(opened(Broken(None)), 1)
+
+
+def test_a_source_whose_schema_is_too_large_to_travel_is_told_so_and_stores_nothing() -> None:
+    """An instance that runs elsewhere could never be sent its rows."""
+
+    class Wide(Numbers):
+        def poll(self, rows_max: int, now_us: int) -> Poll:
+            names = [f"{number:05d}" + "x" * 1_000 for number in range(3_000)]
+            return Rows(pa.RecordBatch.from_arrays([pa.array([1])] * len(names), names=names), {"at": 1})
+
+    with pytest.raises(ConnectorError, match=f"3,000 columns take .* more than {SCHEMA_BYTES_MAX:,} cannot travel"):
+        Line().sources.ask(opened(Wide(None)), 1)

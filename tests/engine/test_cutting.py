@@ -8,6 +8,7 @@ import pytest
 
 from headwater.dataflow.stream import Flow, flow
 from headwater.engine.entry_split import ENTRY_BYTES_MAX, ROW_BYTES_MAX, cut, is_large, sieve
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.engine.schemas import Schemas
 from headwater.model.batch import decode_batch
 from headwater.operators.functions import Row
@@ -177,3 +178,26 @@ def test_a_row_that_grows_too_large_is_a_dead_letter_where_that_is_wanted() -> N
     (letter,) = node.write_out("dead")
     assert f"{ROW_BYTES_MAX:,}" in letter["error"]
     assert (node.ledger().rows_out, node.ledger().dropped, node.ledger().balanced) == (4, {}, True)
+
+
+def wide(count: int) -> pa.RecordBatch:
+    """One row with so many columns of long names."""
+    names = [f"{number:05d}" + "x" * 1_000 for number in range(count)]
+    return pa.RecordBatch.from_arrays([pa.array([1])] * count, names=names)
+
+
+def widen(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return wide(3_000)
+
+
+def test_rows_whose_schema_is_too_large_to_travel_stop_the_flow_before_they_come_to_a_queue() -> None:
+    """An instance that runs elsewhere could never be sent them, and its queue would wait for ever."""
+    node = SmallNode(flow("widening", rows_of_any_kind().map(widen, name="widen").sink(Wall(), name="out")))
+    node.feed(texts(1))
+    trouble = node.turn("widen").trouble
+    assert trouble is not None
+    assert trouble.operator == "widen"
+    assert "3,000 columns" in trouble.error
+    assert f"{SCHEMA_BYTES_MAX:,}" in trouble.error
+    assert len(trouble.row) < 3_000
+    assert node.ledger().waiting == 1

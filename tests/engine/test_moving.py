@@ -10,6 +10,7 @@ from headwater.dataflow.stream import Flow, Stream, flow, source
 from headwater.engine.channels import read_stretch, receive
 from headwater.engine.moving import (
     BEGINNING,
+    CopySource,
     Standing,
     StatePiece,
     all_lots,
@@ -21,6 +22,7 @@ from headwater.engine.moving import (
     put_piece,
     read_lot,
     read_piece,
+    read_source,
     read_standing,
     take_up,
 )
@@ -37,6 +39,7 @@ from tests.engine.small_node import SmallNode
 from tests.engine.test_event_time import SCHEMA, batch
 
 ORIGIN, OWN = b"o" * 16, b"w" * 16
+SOURCE = CopySource(b"h" * 16, (1, 0))
 
 
 def shaped(shape: str, instances: int) -> Flow:
@@ -85,7 +88,7 @@ def move(here: SmallNode, there: SmallNode, instance: InstanceId, bytes_max: int
         with there.store.write() as txn:
             put_piece(txn, plan, instance, piece.held)
     with there.store.write() as txn:
-        take_up(txn, instance, OWN, standing, (1, 1), len(plan_of(here, instance).operators))
+        take_up(txn, instance, OWN, standing, (1, 1), SOURCE, len(plan_of(here, instance).operators))
     with here.store.write() as txn:
         clear_state(txn, plan, instance, shared=True)
 
@@ -198,12 +201,17 @@ def test_what_was_received_elsewhere_is_not_taken_again() -> None:
     taken = waiting.head_sequence + 2
     with node.store.write() as txn:
         before = read_queue(txn, instance).turns
-        record = take_up(txn, instance, OWN, Standing(((ORIGIN, 7), (OWN, taken)), None), (3, 4), 1)
+        record = take_up(txn, instance, OWN, Standing(((ORIGIN, 7), (OWN, taken)), None), (3, 4), SOURCE, 1)
     with node.store.read() as snapshot:
         assert snapshot.get(received_key(instance, ORIGIN)) is not None
         assert record.head_sequence == taken
         assert record.turns == before + 1, "what a worker remembers of it is of another time"
         assert (read_lot(snapshot, instance), is_settled(snapshot, instance)) == ((3, 4), False)
+        assert read_source(snapshot, instance) == SOURCE
+    with node.store.write() as txn:
+        keep_lot(txn, instance, (3, 4))
+    with node.store.read() as snapshot:
+        assert (is_settled(snapshot, instance), read_source(snapshot, instance)) == (True, None)
 
 
 def test_what_its_own_node_put_there_is_not_taken_again_elsewhere() -> None:
@@ -237,7 +245,7 @@ def test_a_standing_that_makes_no_sense_is_refused(standing: Standing) -> None:
     node = SmallNode(shaped("counts", 1), chaining=False)
     instance = node.instance("kept")
     with pytest.raises(StoreError), node.store.write() as txn:
-        take_up(txn, instance, OWN, standing, (1, 1), 1)
+        take_up(txn, instance, OWN, standing, (1, 1), SOURCE, 1)
     with node.store.read() as snapshot:
         assert read_lot(snapshot, instance) is None
 

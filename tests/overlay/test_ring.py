@@ -1,6 +1,7 @@
 """Stories of a ring: joining, leaving, dying, parting and meeting again, over a network that forgets."""
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -8,7 +9,19 @@ import pytest
 from headwater.model.peers import NodeId, Peer, digit, id_of
 from headwater.model.time import SECOND, Instant
 from headwater.overlay import messages as m
-from headwater.overlay.events import LeavingWanted, OverlayConfig, PeerPhase, Received, Send, Started, Ticked
+from headwater.overlay.events import (
+    Event,
+    LeavingWanted,
+    OverlayConfig,
+    PeerDoubted,
+    PeerHeard,
+    PeerPhase,
+    Received,
+    Send,
+    SendingWanted,
+    Started,
+    Ticked,
+)
 from headwater.overlay.known_peers import KnownPeers
 from headwater.overlay.ring import Ring
 from headwater.sim.network import Links
@@ -194,12 +207,40 @@ def test_a_peer_comes_back_under_its_own_id() -> None:
     deliver_some(world, 30)
 
 
-def test_a_peer_that_left_answers_nobody() -> None:
+@pytest.mark.parametrize(
+    "event",
+    [
+        lambda peer: Received(m.Ping(peer, 0)),
+        lambda peer: Started([peer.address]),
+        lambda peer: SendingWanted(peer.id, b"too late"),
+        PeerDoubted,
+        PeerHeard,
+        lambda peer: LeavingWanted(),
+        lambda peer: Ticked(),
+    ],
+)
+def test_a_peer_that_left_does_nothing_any_more(event: Callable[[Peer], Event]) -> None:
+    """Whatever happens: it sends nothing, sets no timer, and does not join again."""
     world = grown(14, 4)
     ring = next(iter(world.rings.values()))
+    alive, dead = ring.known.leaves.told()[:2]
+    ring.known.bury(dead, world.timeline.now)
     ring.handle(LeavingWanted(), world.timeline.now)
-    assert ring.handle(Received(m.Ping(ring.known.leaves.told()[0], 0)), world.timeline.now) == []
+    for peer in (alive, dead):
+        assert ring.handle(event(peer), world.timeline.now) == []
     assert ring.deadline() is None
+    assert ring.phase is PeerPhase.LEFT
+
+
+def test_a_peer_that_leaves_while_it_joins_tells_those_that_have_it_as_a_leaf() -> None:
+    """Else they miss it only after its silence."""
+    world = RingWorld(5, check_each=True)
+    first = world.add()
+    newcomer = world.rings[world.add([first])]
+    assert world.run_until(lambda: newcomer.own.id in world.rings[first].known.leaves, at_most=10, step=0.001)
+    assert newcomer.phase is PeerPhase.JOINING
+    farewells = newcomer.handle(LeavingWanted(), world.timeline.now)
+    assert [effect.to for effect in farewells if isinstance(effect, Send)] == [first]
 
 
 def test_the_same_seed_makes_the_same_world() -> None:
@@ -331,3 +372,23 @@ def test_where_a_hop_does_not_answer_a_leaf_is_next_and_not_another_of_the_table
     assert known.next_hop(key, frozenset()) == hop
     assert known.next_hop(key, frozenset({hop.id})) in known.leaves.told()
     assert known.next_hop(key, frozenset({hop.id, *known.leaves.ids()})) == farther
+
+
+def test_a_message_that_a_living_owner_never_acknowledges_is_given_up() -> None:
+    """The owner answers every probe in between, which must not begin the count of tries anew."""
+    world = grown(12, 2)
+    own, other = sorted(world.rings.values(), key=lambda ring: ring.own.id)
+    sent, through = [], world.transmit
+
+    def transmit(sender: str, to: str, message: m.AnyMessage) -> None:
+        if isinstance(message, m.Routed) and isinstance(message.cargo, m.Carried):
+            sent.append(message.number)
+        else:
+            through(sender, to, message)
+
+    world.transmit = transmit  # type: ignore[method-assign]
+    world.send(own.own.address, other.own.id, b"too large for this link")
+    world.run(600)
+    assert len(sent) == world.config.forwards_max
+    assert own.status().undelivered == 1
+    assert other.own.id in own.known.leaves

@@ -12,7 +12,8 @@ from headwater.control.messages.state_messages import StateAsked, StateForgotten
 from headwater.control.node import NodeMachine
 from headwater.dataflow.compile import compile_flow
 from headwater.dataflow.graph import Graph
-from headwater.engine.moving import BEGINNING
+from headwater.engine.moving import BEGINNING, is_settled
+from headwater.model.ids import InstanceId
 from headwater.model.time import SECOND, Instant
 from headwater.overlay.messages import LeafProbe
 from headwater.sim.flows import FlowWorld, PlantedNode, undisturbed
@@ -75,6 +76,39 @@ def test_either_host_may_die_at_any_moment_of_a_move(moment: type, back_s: float
     finish(world)
     assert world.happened["crashes"] == 1
     assert leaving not in world.nodes
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_from_a_third", [False, True])
+def test_word_of_an_earlier_move_does_not_let_a_copy_run(is_from_a_third: bool, is_restarted: bool) -> None:
+    """It comes late, while the old host of this move still has the state: only that one can say that it is gone."""
+    world, leaving = with_totals(11)
+    heard = world.tell
+    late: list[str] = []
+
+    def tell(address: str, event: object) -> None:
+        if isinstance(event, MessageReceived) and isinstance(event.message, StateTaken) and not late:
+            taken = event.message
+            node = world.nodes[taken.sender.address]
+            assert isinstance(node, PlantedNode)
+            late.append(address)
+            if is_restarted:  # it has not been told again what it is to run, and fetches nothing
+                node.moving.fetching.clear()
+                node.hosting.hosted.clear()
+            third = next(one for one in world.nodes.values() if one.own.address not in (address, taken.sender.address))
+            own, lot = world.nodes[address].own, taken.lot
+            sender, of = (third.own, lot) if is_from_a_third else (own, (lot[0] - 1, lot[1]))
+            heard(node.own.address, MessageReceived(StateForgotten(sender, taken.app, taken.instance, of)))
+            identity = InstanceId(node.carrying.apps[taken.app].id, taken.instance)
+            with node.plant.store.read() as snapshot:
+                assert not is_settled(snapshot, identity), "the old host has not deleted it"
+        heard(address, event)
+
+    world.tell = tell  # type: ignore[method-assign]
+    world.depart(leaving)
+    assert world.run_until(lambda: leaving not in world.nodes, at_most=60)
+    assert late
+    finish(world)
 
 
 @pytest.mark.parametrize("moment", [StateTold, StateTaken, StateForgotten, RowsKept])

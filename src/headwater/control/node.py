@@ -84,9 +84,11 @@ class NodeMachine:
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: NodeEvent, now: Instant) -> list[NodeEffect]:
-        """Handle an event, and return the effects."""
+        """Handle an event, and return the effects; a node that has left the ring ignores all events."""
         ground = self._ground
         ground.now, ground.out = now, []
+        if self._has_left:
+            return ground.out
         match event:
             case MessageReceived(message):
                 with ground.apart(type(message).__name__):
@@ -142,6 +144,8 @@ class NodeMachine:
 
     def deadline(self) -> Instant | None:
         """Return when the next timer is due; None if there is none."""
+        if self._has_left:
+            return None
         first = self._ground.timers.first()
         for other in (self.ring.deadline(), self.trees.deadline()):
             if other is not None and (first is None or other < first):
@@ -158,6 +162,10 @@ class NodeMachine:
     def is_active(self) -> bool:
         """Whether we are in the ring."""
         return self.ring.phase is ring_events.PeerPhase.ACTIVE
+
+    @property
+    def _has_left(self) -> bool:
+        return self.ring.phase is ring_events.PeerPhase.LEFT
 
     # --- hearing ------------------------------------------------------------------------------------------------------
 
@@ -236,7 +244,7 @@ class NodeMachine:
 
     def _leaf_gained(self, peer: Peer) -> None:
         self.hosting.leaf_gained(peer)
-        self.register.leaf_gained()
+        self.register.leaf_gained(peer)
         self._look_for_inheritance()
 
     def _leaf_lost(self, peer: Peer, *, dead: bool) -> None:

@@ -27,7 +27,7 @@ from headwater.model.store_layout import given_key, key_number, lot_key, lots_pr
 from headwater.model.terms import Lot
 
 _LOT: Final = struct.Struct("<QQ?")
-_GIVEN: Final = struct.Struct("<QQ16s")
+_WITH: Final = struct.Struct("<QQ16s")  # a lot and a node: to whom it was given, or from whom a copy came
 _NAME_BYTES_MIN: Final = 11  # of a key of state: its kind, a time, a group
 
 Place = tuple[int, bytes, int]  # an operator's number, the key of an entry of its state, an offset
@@ -43,6 +43,13 @@ class StatePiece(NamedTuple):
     is_last: bool
 
 
+class CopySource(NamedTuple):
+    """Where a copy of an instance came from: it may run once that node has deleted what it has under that lot."""
+
+    host: bytes
+    lot: Lot
+
+
 class Standing(NamedTuple):
     """The progress of an instance, besides its state."""
 
@@ -53,23 +60,33 @@ class Standing(NamedTuple):
 def read_lot(snapshot: Snapshot, instance: InstanceId) -> Lot | None:
     """Return the lot under which an instance runs here, or did last; None if it never has."""
     packed = snapshot.get(lot_key(instance))
-    return None if packed is None else _LOT.unpack(packed)[:2]
+    return None if packed is None else _LOT.unpack_from(packed)[:2]
 
 
 def is_settled(snapshot: Snapshot, instance: InstanceId) -> bool:
     """Whether this store has the only copy of an instance."""
     packed = snapshot.get(lot_key(instance))
-    return packed is not None and bool(_LOT.unpack(packed)[2])
+    return packed is not None and bool(_LOT.unpack_from(packed)[2])
+
+
+def read_source(snapshot: Snapshot, instance: InstanceId) -> CopySource | None:
+    """Return where the copy of an instance that is here came from, as long as another node may have the instance."""
+    packed = snapshot.get(lot_key(instance))
+    if packed is None or len(packed) != _LOT.size + _WITH.size:
+        return None
+    high, low, host = _WITH.unpack_from(packed, _LOT.size)
+    return CopySource(host, (high, low))
 
 
 def all_lots(snapshot: Snapshot, app: AppId) -> dict[int, Lot]:
     """Return the lots of all instances of an app that run here, or did and have not been given away."""
-    return {key_number(key): _LOT.unpack(packed)[:2] for key, packed in snapshot.scan(lots_prefix(app))}
+    return {key_number(key): _LOT.unpack_from(packed)[:2] for key, packed in snapshot.scan(lots_prefix(app))}
 
 
-def keep_lot(txn: Transaction, instance: InstanceId, lot: Lot, *, settled: bool = True) -> None:
-    """Record the lot of an instance here; settled once no other store has a copy, so that it may run."""
-    txn.put(lot_key(instance), _LOT.pack(*lot, settled))
+def keep_lot(txn: Transaction, instance: InstanceId, lot: Lot, source: CopySource | None = None) -> None:
+    """Remember under which lot an instance is here; without a source no other node has it, and it may run."""
+    copied = b"" if source is None else _WITH.pack(*source.lot, source.host)
+    txn.put(lot_key(instance), _LOT.pack(*lot, source is None) + copied)
     txn.delete(given_key(instance))
 
 
@@ -79,13 +96,13 @@ def give_away(txn: Transaction, plan: ChainPlan, instance: InstanceId, to: bytes
     assert lot is not None, instance
     clear_state(txn, plan, instance, shared=shared)
     txn.delete(lot_key(instance))
-    txn.put(given_key(instance), _GIVEN.pack(*lot, to))
+    txn.put(given_key(instance), _WITH.pack(*lot, to))
 
 
 def was_given_to(snapshot: Snapshot, instance: InstanceId, lot: Lot, to: bytes) -> bool:
     """Whether an instance with this lot was given to this node."""
     packed = snapshot.get(given_key(instance))
-    return packed is not None and _GIVEN.unpack(packed) == (*lot, to)
+    return packed is not None and _WITH.unpack(packed) == (*lot, to)
 
 
 def read_piece(
@@ -206,7 +223,13 @@ def read_standing(snapshot: Snapshot, instance: InstanceId, own_origin: bytes) -
 
 
 def take_up(
-    txn: Transaction, instance: InstanceId, own_origin: bytes, standing: Standing, lot: Lot, operators: int
+    txn: Transaction,
+    instance: InstanceId,
+    own_origin: bytes,
+    standing: Standing,
+    lot: Lot,
+    source: CopySource,
+    operators: int,
 ) -> QueueRecord:
     """Let an instance resume here where it stopped elsewhere; return its queue's record.
 
@@ -224,7 +247,7 @@ def take_up(
     record = read_queue(txn, instance)
     record = record._replace(turns=record.turns + 1)
     txn.put(queue_key(instance), record.pack())
-    keep_lot(txn, instance, lot, settled=False)
+    keep_lot(txn, instance, lot, source)
     return record
 
 

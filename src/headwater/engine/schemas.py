@@ -5,6 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headwater.engine.measuring import SCHEMA_BYTES_MAX
 from headwater.model.batch import encode_batch, named_by, needs_whole
 from headwater.model.errors import StoreError
 from headwater.model.ids import AppId
@@ -30,6 +31,15 @@ class KnownSchema:
         """Derive the rest from a schema."""
         encoded = schema.serialize().to_pybytes()
         return cls(schema, named_by(encoded), needs_whole(schema), len(encoded))
+
+    def why_refused(self) -> str | None:
+        """Return why no queue takes rows of this schema, or None: an instance elsewhere could never be sent it."""
+        if self.size_bytes <= SCHEMA_BYTES_MAX:
+            return None
+        return (
+            f"names and types of {len(self.schema.names):,} columns take {self.size_bytes:,} bytes; more than "
+            f"{SCHEMA_BYTES_MAX:,} cannot travel between nodes: keep fewer columns, or put them into a map or a list"
+        )
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """Return the bytes of a batch that has this schema."""

@@ -169,6 +169,8 @@ class SourceTurn:
         if missing is not None:
             names = listed(batch.schema.names)
             raise ConnectorError(f"source {source.name!r} has no column {quoted(missing)} to key by, only: {names}")
+        if (why := self._schemas.known(batch.schema).why_refused()) is not None:
+            raise ConnectorError(f"source {source.name!r} cannot go on: {why}")
         now = self._clock()
         born_us = rows.due_us if rows.due_us is not None else now
         stamps = source.stamps(batch.num_rows, born_us, self._sample_share)

@@ -40,6 +40,7 @@ from headwater.operators.chain import ChainResult, Emission, OpenChain, Segment,
 STORE_FULL: Final = "store full"
 NOT_NOW: Final = "not now"
 KEY_BY: Final = "the key_by behind it"  # in the place of a line, where rows cannot be spread
+LEAVING: Final = "where its rows leave it"
 COMMITS_MAX: Final = 5  # attempts per turn; where others write meanwhile, what was read may change each time
 
 
@@ -148,7 +149,7 @@ def _without_giants(prepared: Prepared, chain: OpenChain, batch: pa.RecordBatch)
     fitting, giants = sieve(batch)
     for giant in giants:
         error = f"it made a row of {giant.nbytes:,} bytes; more than {ROW_BYTES_MAX:,} fit in no queue"
-        chain.give_up(last, giant, error, "where its rows leave it", prepared.result)
+        chain.give_up(last, giant, error, LEAVING, prepared.result)
     prepared.result.counts[last].made -= len(giants)
     return fitting if fitting.num_rows else None
 
@@ -229,6 +230,9 @@ def _emit(
     taken = prepared.taken
     own_index = taken.instance.number - prepared.plan.first_instance
     known = schemas.known(batch.schema)
+    if (why := known.why_refused()) is not None:
+        plan = prepared.plan
+        raise UserCodeError(plan.flow, plan.operators[index].name, f"its rows: {why}", LEAVING, show_first(batch))
     reached: dict[int, set[int]] = {}
     for number, outlet in enumerate(outlets):
         sent = mark if mark is not None and outlet.marks else Mark(prepared.plan.sender(index, taken.instance))

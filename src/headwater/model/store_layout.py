@@ -9,7 +9,7 @@ from typing import Final
 
 from headwater.model.ids import AppId, InstanceId
 
-FORMAT: Final = 3  # raised when the meaning of any key or record changes; another format is refused, not guessed at
+FORMAT: Final = 4  # raised when the meaning of any key or record changes; another format is refused, not guessed at
 _APP: Final = struct.Struct(">cI")
 INSTANCE_KEY: Final = struct.Struct(">cII")
 _ENTRY: Final = struct.Struct(">cIIQ")
@@ -20,6 +20,7 @@ LAST_APP_KEY: Final = b"!apps"  # the largest app number so far
 DRAINING_KEY: Final = b"!draining"  # the node is to leave for good
 FLOW_PREFIX: Final = b"!flow/"  # flows with a part here, by app
 OWNED_PREFIX: Final = b"!owned/"  # apps whose owner this node is
+DISOWNED_PREFIX: Final = b"!disowned/"  # placements that the node said it does not have, and must never run
 RUBBISH_PREFIX: Final = b"!rubbish/"  # app numbers whose keys are to be deleted, in slices
 
 

@@ -1,7 +1,7 @@
 """Route messages to the owners of keys, hop by hop: each hop acknowledges, else another hop is tried.
 
-Every peer drops duplicates by the message's number. Delivery is best effort: a peer gives a message up after trying
-`forwards_max` next hops, and does not tell the origin.
+Every peer drops duplicates by the message's number. Delivery is best effort: a peer gives a message up after sending
+it `forwards_max` times without an acknowledgement, to one next hop or to several, and does not tell the origin.
 """
 
 from dataclasses import dataclass, field
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Forward:
-    """A message that we sent on, until the next hop acknowledges it."""
+    """A message that we route, until a next hop acknowledges it or it is given up."""
 
     message: m.Routed
-    hop: Peer
-    tried: set[NodeId] = field(default_factory=set)
-    refused: frozenset[NodeId] = frozenset()  # hops that refused it because they are still joining
+    hop: Peer | None = None  # that is to acknowledge it
+    tries: int = 0  # times that no acknowledgement came; kept while it waits, so that no message is tried for ever
+    tried: set[NodeId] = field(default_factory=set)  # hops that did not acknowledge it, and are passed over
+    refused: set[NodeId] = field(default_factory=set)  # hops that refused it because they are still joining
 
 
 class Forwarding:
@@ -32,7 +33,7 @@ class Forwarding:
         self._ring = ring
         self.held: list[m.Routed] = []  # until we are active
         self.undelivered = 0
-        self._waiting: dict[NodeId, list[m.Routed]] = {}  # by the peer in doubt that owns the key if it is alive
+        self._waiting: dict[NodeId, list[_Forward]] = {}  # by the peer in doubt that owns the key if it is alive
         self._forwards: dict[int, _Forward] = {}
         self._seen: dict[int, None] = {}  # the latest last
 
@@ -40,7 +41,7 @@ class Forwarding:
         """Route a payload of our own."""
         ring = self._ring
         number = ring.rng.getrandbits(62)
-        self._route(m.Routed(ring.own, number, key, m.Carried(ring.own, payload)), set())
+        self._route(_Forward(m.Routed(ring.own, number, key, m.Carried(ring.own, payload))))
 
     def take(self, message: m.Routed) -> None:
         """Acknowledge a message and route it, dropping duplicates."""
@@ -54,60 +55,64 @@ class Forwarding:
         self._seen[message.number] = None
         if len(self._seen) > self._ring.config.seen_max:
             del self._seen[next(iter(self._seen))]
-        self._route(message, set())
+        self._route(_Forward(message))
 
     def taken(self, message: m.RoutedTaken) -> None:
         """Take the next hop's acknowledgement; if it refused, since it is still joining, route around it."""
         forward = self._forwards.get(message.number)
-        if forward is not None and forward.hop.id == message.sender.id:
+        if forward is not None and forward.hop is not None and forward.hop.id == message.sender.id:
             del self._forwards[message.number]
             self._ring.timers.cancel(("forward", message.number))
             if not message.taken:
-                self._route(forward.message, forward.tried, forward.refused | {forward.hop.id})
+                forward.refused.add(forward.hop.id)
+                self._route(forward)
 
     def not_taken(self, number: int) -> None:
         """Try another hop after a timeout, and probe the silent one."""
         forward = self._forwards.pop(number, None)
         if forward is None:
             return
+        assert forward.hop is not None
+        forward.tries += 1
         forward.tried.add(forward.hop.id)
         self._ring.ask(forward.hop, for_leaves=forward.hop.id in self._ring.known.leaves)
-        if len(forward.tried) >= self._ring.config.forwards_max:
+        if forward.tries >= self._ring.config.forwards_max:
             self.undelivered += 1
             return
-        self._route(forward.message, forward.tried, forward.refused)
+        self._route(forward)
 
     def resolved(self, identity: NodeId) -> None:
         """Route the messages that waited until a peer in doubt answered or was found dead."""
-        for message in self._waiting.pop(identity, ()):
-            self._route(message, set())
+        for forward in self._waiting.pop(identity, ()):
+            self._route(forward)
 
     def let_go(self) -> None:
         """Route the messages that were held until we became active."""
         held, self.held = self.held, []
         for message in held:
-            self._route(message, set())
+            self._route(_Forward(message))
 
-    def _route(self, message: m.Routed, tried: set[NodeId], refused: frozenset[NodeId] = frozenset()) -> None:
-        ring = self._ring
+    def _route(self, forward: _Forward) -> None:
+        ring, message = self._ring, forward.message
         if ring.phase is not PeerPhase.ACTIVE:
             self._hold(message)
             return
         if message.hops >= m.HOPS_MAX or _payload_bytes(message) > m.PAYLOAD_BYTES_MAX:
             self.undelivered += 1
             return
-        never = refused | {message.cargo.joiner.id} if isinstance(message.cargo, m.JoinAsked) else refused
-        hop = ring.known.next_hop(message.key, ring.questions.doubtful() | never | tried)
+        cargo = message.cargo
+        never = forward.refused | {cargo.joiner.id} if isinstance(cargo, m.JoinAsked) else forward.refused
+        hop = ring.known.next_hop(message.key, ring.questions.doubtful() | never | forward.tried)
         if hop is not None:
-            self._forward(message, hop, tried, refused)
+            self._forward(forward, hop)
             return
         owner = ring.known.next_hop(message.key, never)
         if owner is None:
             self._arrived(message)
         elif owner.id in ring.questions:
-            self._wait(owner.id, message)
+            self._wait(owner.id, forward)
         else:  # it did not acknowledge, but has answered our probe since: perhaps only its acknowledgement was lost
-            self._forward(message, owner, tried - {owner.id}, refused)
+            self._forward(forward, owner)
 
     def _hold(self, message: m.Routed) -> None:
         if len(self.held) >= self._ring.config.held_max:
@@ -115,14 +120,14 @@ class Forwarding:
         else:
             self.held.append(message)
 
-    def _wait(self, owner: NodeId, message: m.Routed) -> None:
+    def _wait(self, owner: NodeId, forward: _Forward) -> None:
         if sum(map(len, self._waiting.values())) >= self._ring.config.held_max:
             self.undelivered += 1
         else:
-            self._waiting.setdefault(owner, []).append(message)
+            self._waiting.setdefault(owner, []).append(forward)
 
-    def _forward(self, message: m.Routed, hop: Peer, tried: set[NodeId], refused: frozenset[NodeId]) -> None:
-        ring, cargo = self._ring, message.cargo
+    def _forward(self, forward: _Forward, hop: Peer) -> None:
+        ring, message, cargo = self._ring, forward.message, forward.message.cargo
         if len(self._forwards) >= ring.config.held_max:
             self.undelivered += 1
             return
@@ -130,7 +135,8 @@ class Forwarding:
             rows = {peer.id: peer for peer in (*cargo.rows, *ring.row_for(cargo.joiner))}
             cargo = m.JoinAsked(cargo.joiner, tuple(rows.values())[: m.PEERS_MAX])
         ring.send(hop.address, m.Routed(ring.own, message.number, message.key, cargo, message.hops + 1))
-        self._forwards[message.number] = _Forward(message, hop, tried, refused)
+        forward.hop = hop
+        self._forwards[message.number] = forward
         ring.come_back(("forward", message.number), ring.questions.patience(ring.known.rtt_us(hop.id)))
 
     def _arrived(self, message: m.Routed) -> None:

@@ -11,7 +11,7 @@ The legal moves of a question:
 from dataclasses import dataclass
 
 from headwater.model.peers import NodeId, Peer
-from headwater.model.time import Duration, Instant
+from headwater.model.time import Duration
 from headwater.overlay.events import OverlayConfig
 
 
@@ -23,11 +23,6 @@ class Question:
     for_leaves: bool  # asked for its leaves; else only whether it is there
     asked: int = 1
     reprieves: int = 0
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether a probe of the peer has timed out."""
-        return self.asked > 1
 
 
 class Questions:
@@ -90,7 +85,3 @@ class Questions:
         if rtt_us is None:
             return self._config.answer_unknown
         return Duration(max(self._config.answer_min, 3 * rtt_us))
-
-    def deadline(self, question: Question, rtt_us: int | None, now: Instant) -> Instant:
-        """Return when a question counts as unanswered."""
-        return Instant(now + self.patience(rtt_us))

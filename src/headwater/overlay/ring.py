@@ -85,14 +85,15 @@ class Ring:
     # --- the four handles ---------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """Handle an event, and return the effects."""
+        """Handle an event, and return the effects; a peer that has left ignores all events and sets no timer."""
         self.now = now
         self._out = []
+        if self.phase is PeerPhase.LEFT:
+            return self._out
         match event:
             case Received(message):
-                if self.phase is not PeerPhase.LEFT:
-                    with Apart(type(message).__name__, self._mistaken):
-                        self._hear(message)
+                with Apart(type(message).__name__, self._mistaken):
+                    self._hear(message)
             case Ticked():
                 self._tick()
             case Started(contacts):
@@ -104,7 +105,7 @@ class Ring:
             case PeerDoubted(peer):
                 self.ask(peer, for_leaves=peer.id in self.known.leaves)
             case PeerHeard(peer):
-                if peer.id in self.known.dead and self.phase is not PeerPhase.LEFT:
+                if peer.id in self.known.dead:
                     self._revive(peer)
             case LeavingWanted():
                 self._leave()
@@ -439,10 +440,10 @@ class Ring:
             self._ask_row(row)
 
     def _leave(self) -> None:
+        """Tell all peers that we know: others may have us as a leaf before we are active."""
         farewell = m.Leaving(self.own, self.known.leaves.told())
-        if self.phase is PeerPhase.ACTIVE:
-            for peer in {peer.id: peer for peer in self.known.everybody()}.values():
-                self.send(peer.address, farewell)
+        for peer in {peer.id: peer for peer in self.known.everybody()}.values():
+            self.send(peer.address, farewell)
         self.phase = PeerPhase.LEFT
         self.timers = Timers()
 

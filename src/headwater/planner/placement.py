@@ -8,7 +8,7 @@ the nearest idle node among the one there and its leaf set; if none is idle, to 
 A placement is a pure function of its arguments: another policy is another class with `place`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -133,12 +133,3 @@ def _with_room(way: Sequence[PathStep], wanted: PathStep) -> PathStep:
 def _place_on(length: int, stage: int, stages: int) -> int:
     """Return the index of a stage on a path of so many nodes: the first at its start, the last at its end."""
     return 0 if stages == 0 else min(length - 1, round(stage * (length - 1) / stages))
-
-
-def loads_of(spots: Mapping[int, Spot], wishes: Sequence[Wish]) -> dict[NodeId, int]:
-    """Return how many operators each node gets."""
-    loads: dict[NodeId, int] = {}
-    for wish in wishes:
-        peer = spots[wish.instance].peer.id
-        loads[peer] = loads.get(peer, 0) + wish.operators
-    return loads

@@ -1,10 +1,20 @@
 """Simulated disks: how long it takes until a write is durable on a host.
 
-A node sends no message about apps before the state behind it is durable (write-ahead). A disk writes in group commits:
-what comes during one goes with the next, so that nothing waits for longer than two of them.
+A node sends no message about apps before the state behind it is durable (write-ahead). A disk writes in group commits,
+one after the other: what comes during one goes with the next, so that nothing waits for longer than two of them, and no
+write is durable before an earlier one.
 """
 
+from typing import NamedTuple
+
 from headwater.model.time import Duration, Instant
+
+
+class _GroupCommits(NamedTuple):
+    """When the group commit that runs is durable, and the last one: the next, or the same if none waits."""
+
+    running: Instant
+    last: Instant
 
 
 class Disks:
@@ -12,7 +22,7 @@ class Disks:
 
     def __init__(self) -> None:
         self._sync: dict[str, Duration] = {}  # of slow disks: how long one sync takes
-        self._writing_until: dict[str, Instant] = {}
+        self._commits: dict[str, _GroupCommits] = {}
 
     def slow(self, address: str, sync: Duration) -> None:
         """Let a host's disk take so long for a sync; 0 makes it quick again."""
@@ -31,11 +41,13 @@ class Disks:
 
     def written_at(self, address: str, now: Instant) -> Instant:
         """Return when something that is written now is durable."""
-        until = self._writing_until.get(address, now)
-        sync = self._sync.get(address)
-        if sync is None:
-            return max(until, now)  # not before what was written earlier
-        if now < until:
-            return Instant(until + sync)
-        self._writing_until[address] = Instant(now + sync)
-        return Instant(now + sync)
+        sync = self.sync_us(address)
+        running, last = self._commits.get(address, (now, now))
+        if running <= now:  # the one that waited, if any, has begun
+            running = last
+        if running <= now:  # and is done: this write begins another
+            running = last = Instant(now + sync)
+        elif last == running:  # none waits yet: this write begins the next
+            last = Instant(running + sync)
+        self._commits[address] = _GroupCommits(running, last)
+        return last

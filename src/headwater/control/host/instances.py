@@ -234,8 +234,8 @@ class Hosting:
             self._tell_started(message, started=False, has_run=has_run)
             return
         if known is None or known.lot != message.lot:
-            if known is not None and self._awaits_too_much(message):
-                return  # the steward retransmits
+            if known is not None and (is_over or self._awaits_too_much(message)):
+                return  # a late word, whose answer would be taken for one about what runs; or the steward retransmits
             self._host(message)
         self._in_care_of(message.sender, message.app, message.instance, message.term)
         if not self.hosted[place].is_arriving:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headwater.control.context import NodeContext
+from headwater.control.host.disowned import Disowned
 from headwater.control.host.engine_view import Dock, OpenApp
 from headwater.control.host.instances import Hosting
 from headwater.control.host.row_channels import Carrying
@@ -36,6 +37,7 @@ from headwater.engine.channels import origin_of
 from headwater.engine.cuts import known_cut, last_lot, origin_under
 from headwater.engine.moving import (
     BEGINNING,
+    CopySource,
     Place,
     Standing,
     clear_state,
@@ -46,6 +48,7 @@ from headwater.engine.moving import (
     put_piece,
     read_lot,
     read_piece,
+    read_source,
     read_standing,
     shares,
     take_up,
@@ -60,7 +63,6 @@ from headwater.model.store_contract import Transaction
 from headwater.model.terms import Lot
 from headwater.model.time import SECOND, Duration, Instant
 
-PROMISED_MAX: Final = 1_000
 PACE_MAX: Final = Duration(64 * SECOND)  # what the largest piece takes on a link of 1 Mbit/s
 
 Spot = tuple[str, int]  # an app and one of its instances
@@ -137,10 +139,15 @@ class OpenInstance(NamedTuple):
         """Delete its state."""
         clear_state(txn, self.plan, self.identity, shared=not self._shares())
 
+    def source(self) -> CopySource | None:
+        """Return from which placement the copy here was fetched, until its host has deleted the state."""
+        with self.dock.store.read() as snapshot:
+            return read_source(snapshot, self.identity)
+
     def settle(self) -> bool:
-        """Mark the state as ours alone if it is here, after a restart of ours; False if the disk is full."""
+        """Mark the copy that is here as ours alone; False if the disk is full."""
         lot = self.lot()
-        return lot is None or self.is_settled() or self.keep_lot(lot)
+        return lot is None or self.keep_lot(lot)
 
     def keep_lot(self, lot: Lot) -> bool:
         """Write durably that we alone have it, under this lot; False if the disk is full."""
@@ -176,7 +183,7 @@ class Moving:
         self._ground, self._carrying, self._hosting, self._dock = ground, carrying, hosting, dock
         self.fetching: dict[Spot, Fetching] = {}
         self.giving: dict[Spot, Giving] = {}
-        self._promised: dict[Spot, Lot] = {}  # placements that we have disowned, the latest last
+        self._disowned = Disowned(None if dock is None else dock.store)
         self._given: dict[Spot, tuple[s.StateForgotten, Peer, Instant]] = {}  # unacknowledged: to whom, since when
 
     def check(self) -> None:
@@ -252,7 +259,9 @@ class Moving:
             lost = s.StateLost(ground.own, *spot, fetching.asked.lot, fetching.is_kept)
             ground.send(self._hosting.hosted[spot].steward, lost)
         elif fetching.is_kept:
-            ground.send(whence.host, s.StateTaken(ground.own, *spot, whence.lot))
+            source = found.source()  # others that may have had it come first in the list after a restart of ours
+            fetching.sought.sort(key=lambda one: (one.host.id, one.lot) != source)
+            ground.send(fetching.whence.host, s.StateTaken(ground.own, *spot, fetching.whence.lot))
         else:
             ground.come_back(("move", spot), fetching.ask())
             ground.send(whence.host, s.StateAsked(ground.own, *spot, whence.lot, fetching.after))
@@ -305,7 +314,8 @@ class Moving:
                 origin = origin_under(origin_of(txn, dock.name, identity.app), last_lot(fetching.asked.cuts))
                 standing = Standing(message.received, message.times)
                 operators = len(found.plan.operators)
-                record = take_up(txn, identity, origin, standing, fetching.asked.lot, operators)
+                source = CopySource(message.sender.id, message.lot)
+                record = take_up(txn, identity, origin, standing, fetching.asked.lot, source, operators)
         if message.is_last:
             self._ground.emit(NoteRowsGone(identity, record))
 
@@ -347,13 +357,17 @@ class Moving:
         self._ground.timers.cancel(("move", spot))
 
     def state_forgotten(self, message: s.StateForgotten) -> None:
-        """Run an instance, since its old host has deleted the state, and acknowledge that."""
+        """Run an instance, since the host that it was copied from has deleted the state, and acknowledge that.
+
+        Another host may tell us late of an earlier move: that says nothing about who has what we copied since.
+        """
         spot, ground = (message.app, message.instance), self._ground
-        fetching, found = self._expected(spot, message.sender, message.lot), self._found(spot)
-        if fetching is not None and fetching.is_kept:
-            self._arrived(spot)
-        elif found is not None and not found.settle():
-            return  # the old host retransmits, when there may be room
+        found = self._found(spot)
+        if found is not None and found.source() == CopySource(message.sender.id, message.lot):
+            if not found.settle():
+                return  # the old host retransmits, when there may be room
+            if spot in self.fetching:
+                self._ask(spot)
         if spot not in self.fetching:
             ground.send(message.sender, s.StateRuns(ground.own, *spot, message.lot))
 
@@ -374,18 +388,16 @@ class Moving:
             giving.to, giving.after = message.sender, message.after
             self._give(spot, giving)
             return
-        self._promise(spot, message.lot)
-        ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
+        self._disown(spot, message.lot, message.sender)
 
-    def _promise(self, spot: Spot, lot: Lot) -> None:
-        """Never run a placement that we have disowned."""
-        self._promised[spot] = max(lot, self._promised.pop(spot, lot))
-        if len(self._promised) > PROMISED_MAX:
-            del self._promised[next(iter(self._promised))]
+    def _disown(self, spot: Spot, lot: Lot, asker: Peer) -> None:
+        """Tell a host that we do not have a placement's state, and never run that placement from here on."""
+        if self._disowned.add(*spot, lot):  # else the disk is full: the asker retransmits, when there may be room
+            self._ground.send(asker, s.StateUnknown(self._ground.own, *spot, lot))
 
     def is_over(self, spot: Spot, lot: Lot) -> bool:
         """Whether we have disowned a placement: a later one's host was told that we do not have its state."""
-        return spot in self._promised and lot <= self._promised[spot]
+        return self._disowned.covers(*spot, lot)
 
     def state_sought(self, message: s.StateSought) -> None:
         """Tell a steward that an instance is still here."""
@@ -478,8 +490,10 @@ class Moving:
             forgotten = s.StateForgotten(ground.own, *spot, message.lot)
             self._given[spot] = (forgotten, message.sender, ground.now)
             self._tell_forgotten(spot)
+        elif spot in self.fetching and self.fetching[spot].asked.lot == message.lot:
+            ground.send(message.sender, s.StateDelayed(ground.own, *spot, message.lot, is_here=False))
         elif found is not None or self._dock is None or not self._dock.holds(message.app):
-            ground.send(message.sender, s.StateUnknown(ground.own, *spot, message.lot))
+            self._disown(spot, message.lot, message.sender)
 
     def _tell_forgotten(self, spot: Spot) -> None:
         """Retransmit StateForgotten to the new host until it acknowledges, at most for `owner_silence_max`."""

@@ -31,15 +31,17 @@ class Outbox:
     cut: Lot = UNCUT  # under which its rows are sent
     bound_to: Peer | None = None  # its rows are in doubt, and only this host can say which of them it has taken
     under_way: list[UnderWay] = field(default_factory=list)
-    answer_by: Instant | None = None  # then what is under way is sent again
-    host: Peer | None = None  # who has answered last: rows go to nobody else
-    hint: Peer | None = None  # who is said to have the instance
-    room_bytes: int | None = None  # what it would take, as of its last answer
-    tries: int = 0  # unanswered
-    pace: Duration = Duration(0)  # twice as long as the last answer took that brought us on
-    unanswered_since: Instant | None = None  # when something was first sent, or when the answer before came
-    schemas: set[int] = field(default_factory=set)  # that its host knows
-    disbelieved: NodeId | None = None  # who said that it had more than there ever was: told of once
+    answer_by: Instant | None = None  # when what is under way is retransmitted
+    host: Peer | None = None  # which acknowledged last: rows go to no other
+    hint: Peer | None = None  # which is said to have the instance
+    room_bytes: int | None = None  # the credit of its last acknowledgement
+    tries: int = 0  # timeouts in a row
+    lacks: int = 0  # answers in a row that the host lacks a schema, though all that can be sent came along
+    pace: Duration = Duration(0)  # twice the time that the last acknowledgement of new rows took
+    unanswered_since: Instant | None = None  # the first transmission, or the acknowledgement before
+    schemas: set[int] = field(default_factory=set)  # that its host has
+    disbelieved: NodeId | None = None  # the peer whose impossible acknowledgement was reported: once for each
+    unsendable: set[int] = field(default_factory=set)  # schemas that cannot be sent, which was reported
 
     @property
     def place(self) -> tuple[str, int]:

@@ -225,7 +225,7 @@ class Carrying:
                 break
             self._dispatch(outbox, stretch)
         if outbox.under_way and outbox.answer_by is None:
-            patience = max(config.answer, outbox.pace) << min(outbox.tries, 8)
+            patience = max(config.answer, outbox.pace) << min(outbox.tries + outbox.lacks, 8)
             outbox.answer_by = Instant(now + min(config.answer_max, patience))
         wakes = [at for at in (wake, outbox.answer_by) if at is not None]
         if wakes:
@@ -292,11 +292,19 @@ class Carrying:
                     entries = entries[:count]
                     break
                 schemas[entry.schema_id] = bytes(found)
-        for schema in schemas.values():
-            if len(schema) > SCHEMA_BYTES_MAX:
-                why = f"a schema of {len(schema)} bytes; {SCHEMA_BYTES_MAX} travel between nodes at most"
-                self._ground.emit(NoteRefused(self._ground.own, f"rows of {outbox.app}: {why}"))
-        return entries, tuple((one, schema) for one, schema in schemas.items() if 0 < len(schema) <= SCHEMA_BYTES_MAX)
+        unsendable = {one for one, schema in schemas.items() if not 0 < len(schema) <= SCHEMA_BYTES_MAX}
+        self._note_unsendable(outbox, {one: len(schemas[one]) for one in sorted(unsendable - outbox.unsendable)})
+        return entries, tuple((one, schema) for one, schema in schemas.items() if one not in unsendable)
+
+    def _note_unsendable(self, outbox: Outbox, sizes: dict[int, int]) -> None:
+        """Report once each schema that cannot be sent: queues take no such rows, so the store is damaged or old."""
+        outbox.unsendable.update(sizes)
+        for identity, size in sizes.items():
+            why = (
+                f"has {size:,} bytes; {SCHEMA_BYTES_MAX:,} travel between nodes at most" if size else "is missing here"
+            )
+            which = f"rows of {outbox.app} for instance {outbox.instance.number}"
+            self._ground.emit(NoteRefused(self._ground.own, f"{which} stay here: their schema {identity:x} {why}"))
 
     def rows_kept(self, message: m.RowsKept) -> None:
         """Forget what the other end has, and send more."""
@@ -310,6 +318,9 @@ class Carrying:
         if not self._knows_host(outbox, message.sender):
             return
         outbox.room_bytes, outbox.tries = message.room_bytes, 0
+        if message.lacks_schema and not outbox.schemas:
+            self._lack_again(outbox, message.sender)
+            return  # what is in flight brings all schemas that can be sent: the timeout retransmits, with backoff
         if is_first:
             outbox.go_back()
         if message.lacks_schema:
@@ -328,6 +339,15 @@ class Carrying:
         else:
             outbox.keep_pace(self._ground.now)
         self._send(outbox, patient=True)
+
+    def _lack_again(self, outbox: Outbox, host: Peer) -> None:
+        """Report a host, once, that lacks a schema after retransmissions with all of them; before, it may be late."""
+        outbox.unanswered_since = None
+        outbox.lacks += 1
+        if outbox.lacks > self._config.direct_tries and host.id != outbox.disbelieved and not outbox.unsendable:
+            outbox.disbelieved = host.id
+            which = f"rows of {outbox.app} for instance {outbox.instance.number}"
+            self._ground.emit(NoteRefused(host, f"{which} are said to lack a schema that came with them"))
 
     def _knows_host(self, outbox: Outbox, host: Peer) -> bool:
         """Whether it is remembered that rows go to a host; False if the disk has no room for that at present."""
@@ -385,7 +405,7 @@ class Carrying:
         for one in outbox.under_way:
             if one.until <= until:
                 outbox.schemas.update(one.schemas)
-        outbox.base, outbox.sent = until, max(until, outbox.sent)
+        outbox.base, outbox.sent, outbox.lacks = until, max(until, outbox.sent), 0
         outbox.under_way = [one for one in outbox.under_way if one.until > until]
         outbox.answer_by = None  # what is still under way gets its time anew
         if outbox.bound_to is None:

@@ -203,13 +203,13 @@ class Seeking:
         ground.come_back(("app", owned.spec.name), ground.config.search_patience)
 
     def found(self, message: m.StewardTold) -> None:
-        """Register with the first steward that a peer names."""
+        """Register with the first steward of our zone that a peer names."""
         owned = self._asked(message.number)
-        if message.steward.zone == self._ground.own.zone:
-            self._remember(message.steward, message.apps, Instant(self._ground.now - max(0, message.age_us)))
+        self._remember(message.steward, message.apps, Instant(self._ground.now - max(0, message.age_us)))
         if owned is None or owned.steward is not None or owned.is_registered:
             return
-        if message.steward.id in owned.full:  # the teller does not know that it is full, and knows no other
+        is_full = message.steward.id in owned.full  # the teller does not know that it is full, and knows no other
+        if is_full or not self._is_of_our_zone(message.steward):
             self._knows_of_none(owned, message.sender)
             return
         self._register(owned, message.steward, message.hops)
@@ -356,6 +356,9 @@ class Seeking:
     def asked(self, message: m.StewardAsked, own_apps: int | None) -> None:
         """Answer if we are a steward with room or know one; else ask other peers of the zone, once per search."""
         ground, apps_max = self._ground, self._ground.config.steward_apps_max
+        if not self._is_of_our_zone(message.asker):
+            ground.send(message.asker, m.StewardUnknown(ground.own, message.number, ()))
+            return
         if message.number in self._seen:
             return
         self._seen[message.number] = None
@@ -384,8 +387,6 @@ class Seeking:
 
     def here(self, message: m.StewardHere) -> None:
         """Take note of a steward of our zone."""
-        if message.sender.zone != self._ground.own.zone:
-            return
         if message.apps < 0:
             self.forget(message.sender)
         else:
@@ -397,15 +398,19 @@ class Seeking:
             self._remember(steward, known.apps)
 
     def _remember(self, steward: Peer, apps: int, at: Instant | None = None) -> None:
-        """Take note of a steward, as heard now or by another peer at `at`; a later word counts."""
+        """Take note of a steward of our zone, as heard now or by another peer at `at`; a later word counts."""
         when = self._ground.now if at is None else at
         known = self._known.get(steward.id)
-        if steward.id == self._ground.own.id or (known is not None and known.at > when):
+        is_later = known is None or known.at <= when
+        if steward.id == self._ground.own.id or not self._is_of_our_zone(steward) or not is_later:
             return
         self.forget(steward)
         self._known[steward.id] = KnownSteward(steward, apps, when)
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
+
+    def _is_of_our_zone(self, peer: Peer) -> bool:
+        return peer.zone == self._ground.own.zone
 
     def forget(self, peer: Peer) -> None:
         """Forget a steward."""

@@ -20,11 +20,13 @@ from headwater.control.messages.events import NoteRefused
 from headwater.control.steward.deployment import ENDS, AppPhase
 from headwater.control.steward.register_entries import HELD_MAX, Entries, bytes_of
 from headwater.model.peers import NodeId, Peer
-from headwater.model.time import Instant
+from headwater.model.time import SECOND, Duration, Instant
 
 Value = TypeVar("Value")
 
 REPLICAS: Final = ("replicas", b"")
+NO_PAUSE: Final = Duration(0)
+GIVE_BACK_MAX: Final = Duration(32 * SECOND)  # between two whole replicas that a silent steward is sent
 DROPPED_MAX: Final = 1_000  # tombstones of apps that were dropped, and of apps that went to another steward
 
 
@@ -35,6 +37,12 @@ class _Copy:
     steward: Peer
     heard: Instant  # when we last heard from the steward about it
     entries: Entries = field(default_factory=Entries)
+    given_back: Instant | None = None  # when the silent steward was last sent it
+    pause: Duration = NO_PAUSE  # until it is sent it again, doubled each time
+
+    def hear(self, now: Instant) -> None:
+        """Take note that the steward is not silent."""
+        self.heard, self.pause = now, NO_PAUSE
 
 
 class Register:
@@ -215,10 +223,12 @@ class Register:
         if self._kept_by.pop(peer.id, None) is not None and self.entries:
             self.replicate()
 
-    def leaf_gained(self) -> None:
-        """Replicate to a new leaf, if it is near enough to be a keeper."""
+    def leaf_gained(self, peer: Peer) -> None:
+        """Replicate to a new leaf, if it is near enough to be a keeper; it may be a steward that was restarted."""
         if self.entries:
             self.replicate()
+        if peer.id in self.copies:
+            self.copies[peer.id].pause = NO_PAUSE
 
     # --- copies of others ---------------------------------------------------------------------------------------------
 
@@ -227,7 +237,7 @@ class Register:
         copy = self.copies.get(message.steward.id) or _Copy(message.steward, self._ground.now)
         copy.steward = message.steward
         if message.sender.id == message.steward.id:
-            copy.heard = self._ground.now
+            copy.hear(self._ground.now)
         for entry in message.entries:
             known = copy.entries.get(entry.spec.name)
             if entry.is_newer_than(known) and self.has_room_for(entry, message.sender, known):
@@ -260,9 +270,17 @@ class Register:
                 del self.copies[message.steward.id]
 
     def give_back_to_silent(self) -> None:
-        """Send silent stewards our replicas of their registers: a restart may have lost them."""
-        for copy in self.copies.values():
-            if self.is_silent(copy, self._ground.config.copy_silence_max):
+        """Send silent stewards our replicas of their registers, with backoff: a restart may have lost them.
+
+        Not to a steward that the ring has found dead: it has an heir, and is heard again before it has its place back.
+        """
+        ground = self._ground
+        for identity, copy in self.copies.items():
+            is_silent = self.is_silent(copy, ground.config.copy_silence_max)
+            is_due = copy.given_back is None or ground.now - copy.given_back >= copy.pause
+            if is_silent and is_due and identity not in ground.ring.known.dead:
+                copy.given_back = ground.now
+                copy.pause = min(GIVE_BACK_MAX, max(ground.config.beat, Duration(2 * copy.pause)))
                 self.tell_kept(copy.steward, copy)
 
     def pass_on(self) -> None:

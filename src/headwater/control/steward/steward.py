@@ -59,8 +59,10 @@ class StewardDesk:
             self._announce()
 
     def appointed(self, message: m.Appointed) -> None:
-        """Become a steward, or pass the appointment on to a peer of the zone nearer to the place."""
+        """Become a steward of an app of our zone, or pass the appointment on to a peer nearer to the place."""
         ground = self._ground
+        if message.asker.zone != ground.own.zone:
+            return  # the asker does not know our zone; it appoints another when we are silent
         nearest = ground.own if self.is_open else ground.nearest_of_zone(message.place, frozenset(message.full))
         if nearest.id != ground.own.id and message.hops_left > 0:
             ground.send(nearest, msgspec.structs.replace(message, sender=ground.own, hops_left=message.hops_left - 1))
