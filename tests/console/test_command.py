@@ -127,7 +127,7 @@ def test_python_m_headwater_runs_a_flow_and_prints_no_escape_codes_into_a_pipe(s
 
 
 def test_a_flow_file_that_raises_is_told_without_a_traceback(start: Start, write: Write) -> None:
-    process = start("run", write("raises.py", "import headwater as hw\n\nhw.nothing_like_it\n"), "--no-spark")
+    process = start("run", write("raises.py", "import headwater as hw\n\nhw.to.json.nothing_like_it\n"), "--no-spark")
     out, err = process.communicate(timeout=500)
     assert (process.returncode, out) == (1, "")
     assert "raises.py:3: AttributeError" in err

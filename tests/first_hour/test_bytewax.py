@@ -12,6 +12,9 @@ WORKS = [
     Works("rows.map(lambda r: {'id': r['id'] + 1}).limit(1)", [{"id": 2}]),
     Works("rows.flat_map(lambda r: [{'c': c} for c in r.get('city')[:2]]).limit(2)", [{"c": "B"}, {"c": "e"}]),
     Works("rows.filter(lambda r: r['id'] == 2).select('id')", [{"id": 2}]),
+    Works(
+        "rows.flat_map(lambda r: [{'w': word} for word in r['city'].split('e')]).limit(2)", [{"w": "B"}, {"w": "rn"}]
+    ),
     Works("rows.split(lambda r: r['id'] > 2)[0].select('id')", [{"id": 3}, {"id": 4}]),
     Works("rows.split(lambda r: r['id'] > 2)[1].select('id')", [{"id": 1}, {"id": 2}]),
     Works("rows.key_by('city').reduce(lambda a, b: b).select('id')", IDS),

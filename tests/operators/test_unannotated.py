@@ -53,6 +53,7 @@ class Called:
         lambda r: r.get("a"),
         lambda r: {name: value for name, value in r.items() if value},
         lambda r: r["s"].startswith("a"),
+        lambda r: [{"word": word} for word in r["s"].split()],
         lambda r: {"x": f"{r['s']}!"},
         lambda r: math.sqrt(r["a"]) > 1,
         lambda r: re.match("a", r["s"]) is not None,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from headwater.control.messages.app_messages import CHAINS_MAX, FLOW_BYTES_MAX, SOURCES_MAX, AppSpec, ChainSpec
-from headwater.dataflow.graph import Chain, Graph, Spread
+from headwater.dataflow.graph import Chain, Graph, Route, Spread
 from headwater.model.errors import FlowError
 from headwater.model.peers import NodeId, Peer, key_of
 
@@ -40,18 +40,23 @@ def _chain_spec(graph: Graph, chain: Chain, index: int, fed: Mapping[str, tuple[
         fed[chain.head],
         keeps=True,  # even without state: its queue holds rows that their senders have deleted
         on_demand=index > 0 and all(route.spread is Spread.KEY for route in feeds),
-        is_stateless=_is_stateless(graph, chain),
+        is_stateless=_is_stateless(graph, chain, feeds),
     )
 
 
-def _is_stateless(graph: Graph, chain: Chain) -> bool:
+def _is_stateless(graph: Graph, chain: Chain, feeds: Sequence[Route]) -> bool:
     """Whether new rows may go through a chain elsewhere, while those on the disk of its lost host wait for it.
 
     Not if an operator keeps something, nor if time matters to it or to any behind it: an instance keeps how far time
     has come on each of its channels, which nobody tells twice; and where time goes on without the rows that wait, they
-    would come late, and be dropped. So windows behind a lost host wait with it.
+    would come late, and be dropped. Nor if state is behind it and it brings rows there in order, which is promised for
+    rows of a key: where batches are spread over several instances anyway, it is not.
     """
-    return not any(graph.operator(name).state_settings is not None or name in graph.timed for name in chain.operators)
+    parts = [graph.operator(name) for name in chain.operators]
+    if any(part.state_settings is not None for part in parts) or not graph.timed.isdisjoint(chain.operators):
+        return False
+    is_in_order = chain.parallelism == 1 or any(route.spread is not Spread.BALANCE for route in feeds)
+    return not is_in_order or graph.keeping.isdisjoint(chain.operators)
 
 
 def _fed_by(graph: Graph) -> dict[str, tuple[int, ...]]:

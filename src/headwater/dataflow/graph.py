@@ -175,6 +175,16 @@ class Graph:
         return frozenset(found)
 
     @cached_property
+    def keeping(self) -> frozenset[str]:
+        """The vertices that keep something from row to row, or lead to one that does."""
+        found: set[str] = set()
+        for declared in reversed(self.declarations):
+            keeps = isinstance(declared.part, Operator) and declared.part.state_settings is not None
+            if declared.name in found or keeps:
+                found |= {declared.name, *(given.operator for given in declared.inputs)}
+        return frozenset(found)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Names the structure: state in a store fits a flow only if the fingerprints agree."""
         return self.fingerprint_with({})

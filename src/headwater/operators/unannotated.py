@@ -48,6 +48,7 @@ _WORKING: Final = (
 )
 _LOOPS: Final = frozenset({"GET_ITER", "FOR_ITER"})
 _SUBSCRIPT: Final = "[]"
+_STORE_AND_LOAD: Final = "STORE_FAST_LOAD_FAST"
 
 
 class Undecidable(FlowError):
@@ -116,10 +117,10 @@ def _look_at(
     one: dis.Instruction, behind: Sequence[dis.Instruction], parameter: str, function: FunctionType, found: _Findings
 ) -> None:
     name = one.opname
-    if _loads(one, parameter):
-        _look_at_use(behind, found)
-    elif name.startswith("STORE_FAST") and parameter in _names_of(one):
+    if name.startswith("STORE_FAST") and parameter in _stored(one):
         found.reassigned = True
+    elif _loads(one, parameter):
+        _look_at_use(behind, found)
     elif name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLOSURE"):
         _look_at_global(str(one.argval), function, found)
     elif name in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -153,6 +154,8 @@ def _look_at_use(behind: Sequence[dis.Instruction], found: _Findings) -> None:
             found.row_only.append("an assignment")
         elif _is_subscript(behind[1]):
             found.subscripts += 1
+            if len(behind) > 2 and names[2] in ("LOAD_ATTR", "LOAD_METHOD") and behind[2].argval in _VALUE - _COLUMN:
+                found.row_only.append(f"[{first.argval!r}].{behind[2].argval}")  # which no column has
 
 
 def _look_at_global(name: str, function: FunctionType, found: _Findings) -> None:
@@ -211,9 +214,14 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 def _loads(one: dis.Instruction, parameter: str) -> bool:
     """Whether the parameter lies on top of the stack afterwards."""
-    if not one.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+    if not one.opname.startswith(("LOAD_FAST", "LOAD_DEREF", _STORE_AND_LOAD)):
         return False
     return bool(_names_of(one)[-1] == parameter)
+
+
+def _stored(one: dis.Instruction) -> tuple[Any, ...]:
+    """Return the names that an instruction gives a value; some of newer Pythons load another behind it."""
+    return _names_of(one)[:1] if one.opname == _STORE_AND_LOAD else _names_of(one)
 
 
 def _names_of(one: dis.Instruction) -> tuple[Any, ...]:
