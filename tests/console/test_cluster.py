@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -349,14 +350,15 @@ def test_a_port_that_is_taken_ends_it_with_the_reason_and_nothing_is_left(tmp_pa
 
 
 @pytest.fixture
-def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def left() -> Iterator[Path]:
     """A temporary directory with what a cluster has left there that was killed."""
-    place = tmp_path_factory.mktemp("t")  # sockets are in it, whose paths must be short
-    with Daemon("cluster", 1, "--no-spark", temporary=place) as cluster:
-        cluster.until("ready")
-        cluster.kill()
-    assert sorted(directory.name.split("-")[1] for directory in place.iterdir()) == ["cluster", "run"]
-    return place
+    with tempfile.TemporaryDirectory(prefix="t-") as short:  # sockets are in it, whose paths must be short
+        place = Path(short)
+        with Daemon("cluster", 1, "--no-spark", temporary=place) as cluster:
+            cluster.until("ready")
+            cluster.kill()
+        assert sorted(directory.name.split("-")[1] for directory in place.iterdir()) == ["cluster", "run"]
+        yield place
 
 
 @pytest.mark.parametrize("command", ["cluster", "node", "run"])

@@ -280,7 +280,7 @@ def test_code_is_read_once_by_a_worker_and_not_per_turn(spark_node: Node) -> Non
     assert spark_node.wait(app, PATIENCE_S)
     loads = {row["loaded_in"] for row in sink.rows()}
     turns = next(part.turns for one in spark_node.status().apps if one.name == "shipped" for part in one.operators[1:2])
-    assert turns > 20
+    assert turns > 5, "more than there are workers"
     assert len(loads) <= len({row["pid"] for row in sink.rows()})
 
 
