@@ -19,7 +19,8 @@ from headwater.model.errors import HeadwaterError
 USAGE_EXIT: Final = 2
 VERBS: Final = "headwater.console.verbs"
 COMMANDS: Final = {  # and the modules that have them, under the same names
-    **{name: f"headwater.console.{name}" for name in ("demo", "run", "apps", "explain", "node", "cluster")},
+    "demo": "headwater.demo.command",
+    **{name: f"headwater.console.{name}" for name in ("run", "apps", "explain", "node", "cluster")},
     **dict.fromkeys(("submit", "status", "nodes", "upgrade", "stop", "drain", "logs"), VERBS),
     **{name: f"headwater.console.{name}" for name in ("bench", "sim", "certs")},
 }

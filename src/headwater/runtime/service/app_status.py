@@ -320,7 +320,15 @@ def _missing(
         for chain in (app.spec.chains[one.instance],)
         if one.host.address in away or (one.instance not in here and one.whence is None)
     ]
-    return [*lacking, *unheard] if app.placed else [*lacking, "no instance is placed yet"]
+    if not app.placed:
+        return [*lacking, "no instance is placed yet"]
+    placed = {one.instance for one in app.placed}
+    unplaced = [
+        f"{_called(chain, number)}, which has no place yet"
+        for number, chain in enumerate(app.spec.chains)
+        if number not in placed and not chain.on_demand
+    ]
+    return [*lacking, *unplaced, *unheard]
 
 
 def _called(chain: ChainSpec, number: int) -> str:
