@@ -85,8 +85,16 @@ def test_who_has_no_room_for_what_is_placed_there_is_told_with_what_to_do() -> N
 def test_an_app_runs_while_an_instance_is_on_its_way_to_another_node() -> None:
     app = owned()
     whence = Whence(EARLIER, (0, 0))
-    app.placed = tuple(msgspec.structs.replace(one, whence=whence) for one in app.placed if one.host is HOST)
+    app.placed = tuple(msgspec.structs.replace(one, whence=whence) if one.host is HOST else one for one in app.placed)
     assert status_told(app, OWNER.address, [running(OWNER, 1), running(HOST)], {}).state == "running"
+
+
+def test_an_app_of_which_something_has_no_place_yet_is_being_deployed() -> None:
+    """A version that goes on where another stood is read at once; it was told as finished before its sink was there."""
+    app = owned()
+    app.placed = tuple(one for one in app.placed if one.host is HOST)
+    told = status_told(app, OWNER.address, [running(OWNER), running(HOST, 0)], {})
+    assert (told.state, told.missing) == ("deploying", ["sink out, which has no place yet"])
 
 
 LEFT = Ledger(10, 0, 0, 0, 0, departed=10)
